@@ -1,0 +1,256 @@
+"""The typed configuration of a run ← task preset, TOML file, `--set key=value`, in that order.
+
+An unknown key is an error. A table with a `kind` starts from that kind's own defaults when the kind changes.
+"""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from gammafl.core.errors import InputError
+from gammafl.core.names import METHOD_NAMES, did_you_mean
+
+Table = dict[str, Any]
+
+
+class Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class InverseStepsize(Settings):
+    """γ_t = multiplier · scale / (t + offset)."""
+
+    kind: Literal["inverse"] = "inverse"
+    scale: float = Field(100, gt=0)
+    offset: float = Field(1000, gt=0)
+    multiplier: float = Field(1, gt=0, description="0.1 for n = 100 in the paper")
+
+
+class ExponentialStepsize(Settings):
+    """γ_t = multiplier · initial · rate^(t/E)."""
+
+    kind: Literal["exponential"] = "exponential"
+    initial: float = Field(0.1, gt=0)
+    rate: float = Field(0.999, gt=0, le=1)
+    multiplier: float = Field(1, gt=0, description="0.1 for n = 100 in the paper")
+
+
+class ConstantStepsize(Settings):
+    """γ_t = value."""
+
+    kind: Literal["constant"] = "constant"
+    value: float = Field(0.1, gt=0)
+
+
+class IidPartition(Settings):
+    """Samples dealt at random, in equal shares."""
+
+    kind: Literal["iid"] = "iid"
+
+
+class LabelPartition(Settings):
+    """#C=k: each client holds samples of `classes` labels."""
+
+    kind: Literal["labels"] = "labels"
+    classes: int = Field(2, ge=1)
+    scheme: Literal["niid-bench", "equal"] = "niid-bench"
+
+
+class DirichletPartition(Settings):
+    """Each label's samples are spread over the clients by a draw of Dirichlet(concentration)."""
+
+    kind: Literal["dirichlet"] = "dirichlet"
+    concentration: float = Field(0.5, gt=0)
+
+
+class TailAverage(Settings):
+    """Mean of the server's model over the last `fraction` of the rounds."""
+
+    kind: Literal["tail"] = "tail"
+    fraction: float = Field(0.1, gt=0, le=1)
+
+
+class ExponentialAverage(Settings):
+    """average ← decay·average + (1 − decay)·model, every round."""
+
+    kind: Literal["exponential"] = "exponential"
+    decay: float = Field(0.99, ge=0, lt=1)
+
+
+class NoAverage(Settings):
+    kind: Literal["none"] = "none"
+
+
+class Compression(Settings):
+    """What the method is made from. Unset: calibrated from `keep` as in the paper's Table II."""
+
+    keep: float = Field(0.01, gt=0, le=1, description="k as a fraction of d, from which λ and λ_0 follow")
+    k: int | float | None = Field(None, description="Top-k and STC: count (int) or fraction (float) instead of keep")
+    threshold: float | None = Field(None, ge=0, description="λ of HT")
+    initial_threshold: float | None = Field(None, ge=0, description="λ_0 of γ-FedHT")
+    alpha: float = Field(1, gt=0)
+    units: Literal["update", "gradient"] = "update"
+    scope: Literal["global", "tensor"] = Field("global", description="Top-k and STC: of the model or of each tensor")
+    values: Literal["f32", "f16"] = "f32"
+
+    @model_validator(mode="after")
+    def _k_is_count_or_fraction(self) -> "Compression":
+        if isinstance(self.k, float) and not 0 < self.k <= 1:
+            raise ValueError("k must be a count (whole number) or a fraction in (0, 1]")
+        if isinstance(self.k, int) and self.k < 0:
+            raise ValueError("k must not be negative")
+        return self
+
+
+class Input(Settings):
+    """How images become numbers."""
+
+    resize: Literal["bilinear", "pad"] = Field("bilinear", description="28×28 → 32×32")
+    mean: list[float] = [0.1307]
+    std: list[Annotated[float, Field(gt=0)]] = [0.3081]
+
+
+class EvaluationSettings(Settings):
+    every: int = Field(20, ge=1, description="rounds between two evaluations")
+    last: int = Field(30, ge=1, description="evaluations that `last_mean` is the mean of")
+
+
+class Wire(Settings):
+    positions: Literal["auto", "rice", "bitmap", "raw"] = "auto"
+
+
+class Checkpoint(Settings):
+    every_seconds: float = Field(10, ge=0, description="0: after every round")
+
+
+class RunConfig(Settings):
+    """Everything a run depends on: the same configuration gives the same bytes."""
+
+    task: str
+    method: str
+    seed: int = Field(0, ge=0)
+    iterations: int = Field(..., ge=1, description="T")
+    local_steps: int = Field(5, ge=1, description="E: local steps a round")
+    clients: int = Field(10, ge=1, description="n")
+    participation: float = Field(0.5, gt=0, le=1, description="share of the clients that a round picks")
+    batch_size: int = Field(50, ge=1)
+    weights: Literal["paper", "normalized"] = "paper"
+    threads: int = Field(1, ge=1, description="torch's threads")
+    stepsize: Annotated[Union[InverseStepsize, ExponentialStepsize, ConstantStepsize], Field(discriminator="kind")] = (
+        InverseStepsize()
+    )
+    compression: Compression = Compression()
+    partition: Annotated[Union[LabelPartition, IidPartition, DirichletPartition], Field(discriminator="kind")] = (
+        LabelPartition()
+    )
+    averaging: Annotated[Union[TailAverage, ExponentialAverage, NoAverage], Field(discriminator="kind")] = TailAverage()
+    input: Input = Input()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    wire: Wire = Wire()
+    checkpoint: Checkpoint = Checkpoint()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "RunConfig":
+        if self.method not in METHOD_NAMES:
+            raise ValueError(f"no method {self.method!r}{did_you_mean(self.method, METHOD_NAMES)}")
+        if self.iterations % self.local_steps:
+            raise ValueError(
+                f"iterations ({self.iterations}) must be a multiple of local_steps ({self.local_steps}):"
+                " a round is local_steps iterations"
+            )
+        return self
+
+    @property
+    def rounds(self) -> int:
+        return self.iterations // self.local_steps
+
+    @property
+    def participants(self) -> int:
+        """|S|: clients a round, at least one."""
+        return max(1, round(self.participation * self.clients))
+
+
+def make_config(*layers: Mapping[str, Any]) -> RunConfig:
+    """The configuration from tables of increasing priority, or an `InputError` of one line."""
+    merged: Table = {}
+    for layer in layers:
+        merged = _merge(merged, layer)
+    try:
+        return RunConfig.model_validate(merged)
+    except ValidationError as error:
+        raise InputError(_in_one_line(error)) from None
+
+
+def read_toml(path: Path) -> Table:
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise InputError(f"can't read the configuration {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not valid TOML: {error}") from None
+
+
+def to_toml(config: RunConfig) -> str:
+    """The complete configuration; what is unset is left out."""
+    return tomli_w.dumps(config.model_dump(exclude_none=True))
+
+
+def parse_settings(settings: Sequence[str]) -> Table:
+    """`["partition.classes=3", "task=x"]` → nested tables; a value is TOML, or a plain word."""
+    table: Table = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals or not key.strip():
+            raise InputError(f"--set takes key=value, such as --set partition.classes=3; got {setting!r}")
+        place = table
+        *path, last = key.strip().split(".")
+        for part in path:
+            place = place.setdefault(part, {})
+        place[last] = _value(text.strip())
+    return table
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _merge(base: Table, over: Mapping[str, Any]) -> Table:
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        if isinstance(old, dict) and isinstance(value, Mapping):
+            fresh = "kind" in value and value["kind"] != old.get("kind")
+            merged[key] = dict(value) if fresh else _merge(old, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _in_one_line(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    kinds = {"iid", "labels", "dirichlet", "inverse", "exponential", "constant", "tail", "none"}
+    place = [str(part) for part in first["loc"] if part not in kinds]
+    key = ".".join(place)
+    if first["type"] == "extra_forbidden":
+        known = _known_keys(place[:-1])
+        return f"unknown key {key!r}{did_you_mean(place[-1], known)}; known here: {', '.join(known)}"
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "union_tag_invalid":
+        message = f"kind must be one of {first['ctx']['expected_tags']}"
+    return f"{key}: {message}, got {first['input']!r}" if key and first["type"] != "missing" else f"{key} {message}".strip()
+
+
+def _known_keys(place: Sequence[str]) -> list[str]:
+    model: Any = RunConfig
+    for part in place:
+        annotation = model.model_fields[part].annotation
+        options = getattr(annotation, "__args__", (annotation,))
+        return sorted({name for option in options for name in option.model_fields})
+    return list(model.model_fields)

@@ -1,0 +1,216 @@
+"""The compressors C: vector → sparse update, as frozen values.
+
+    Dense            keeps everything: FedAVG
+    HardThreshold    keeps |v_j| > λ_t: HT with a fixed λ, γ-FedHT with λ_t that follows the stepsize
+    TopK             keeps the k entries of largest magnitude
+    Ternary          around any of them: kept values become ±μ, μ their mean magnitude
+    Half             around any of them: kept values become 16-bit floats
+
+A compressor is written once, as `take`: it moves what is to be sent out of a vector and leaves the rest, so
+that sent + rest is the vector. Compression is `take` on a copy; error feedback is `take` on the residual.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gammafl.core import kernels
+from gammafl.core.errors import require
+from gammafl.core.kernels import Vector
+from gammafl.core.sparse import SparseUpdate
+from gammafl.core.stepsizes import Stepsize
+from gammafl.core.thresholds import Fixed, StepsizeAware, Threshold, Units
+
+Scope = Literal["global", "tensor"]
+HALF_MAX = float(np.finfo(np.float16).max)
+
+
+class Compressor(ABC):
+    """C(vector) at iteration t, the iteration a round ends at (t+1 of Algorithm 1)."""
+
+    sizes: tuple[int, ...] = ()
+    """Lengths of the tensors that are compressed each on its own; empty: the vector as a whole."""
+
+    value_bits: int = 32
+    """Bits of one kept value in the paper's own accounting, which counts no positions."""
+
+    @abstractmethod
+    def take(self, vector: Vector, t: int) -> SparseUpdate:
+        """Moves what is to be sent out of `vector`, in place, and returns it."""
+
+    def add_and_take(self, delta: Vector, residual: Vector, t: int) -> SparseUpdate:
+        """residual ← residual + delta, then `take` from it. Algorithm 1, lines 12-13."""
+        residual += delta
+        return self.take(residual, t)
+
+    def __call__(self, vector: Vector, t: int = 0) -> SparseUpdate:
+        """What would be sent of `vector`, which is left as it is."""
+        return self.take(np.array(vector, np.float32), t)
+
+
+@dataclass(frozen=True)
+class Dense(Compressor):
+    """Keeps everything: FedAVG."""
+
+    def take(self, vector: Vector, t: int) -> SparseUpdate:
+        update = SparseUpdate(vector.size, None, vector.copy())
+        vector[:] = 0
+        return update
+
+
+@dataclass(frozen=True)
+class HardThreshold(Compressor):
+    """Keeps |v_j| > λ_t, so that λ = 0 keeps all that is not zero. A number means a fixed λ."""
+
+    threshold: Threshold | float
+
+    def __post_init__(self) -> None:
+        if not callable(self.threshold):
+            object.__setattr__(self, "threshold", Fixed(self.threshold))
+
+    def at(self, t: int) -> float:
+        """λ_t."""
+        assert callable(self.threshold)
+        return self.threshold(t)
+
+    def take(self, vector: Vector, t: int) -> SparseUpdate:
+        return self.add_and_take(np.zeros_like(vector), vector, t)
+
+    def add_and_take(self, delta: Vector, residual: Vector, t: int) -> SparseUpdate:
+        return SparseUpdate(residual.size, *kernels.add_and_take_above(delta, residual, self.at(t)))
+
+
+@dataclass(frozen=True)
+class TopK(Compressor):
+    """Keeps the k entries of largest magnitude; among equals the first. Zeros are never sent.
+
+    `k` is a count (int) or a fraction of d (float, ⌈k·d⌉ entries). With `scope="tensor"` each tensor of
+    `sizes` keeps ⌈share·size⌉ of its own entries, share = k or k/d.
+    """
+
+    k: int | float
+    scope: Scope = "global"
+    sizes: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        is_count = isinstance(self.k, int | np.integer) and not isinstance(self.k, bool)
+        valid = self.k >= 0 if is_count else 0 < self.k <= 1
+        require(valid, f"TopK takes a count (int ≥ 0) or a fraction (float in (0, 1]), got {self.k!r}")
+        require(self.scope in ("global", "tensor"), f"scope must be 'global' or 'tensor', got {self.scope!r}")
+        if self.scope == "tensor":
+            require(len(self.sizes) > 0, "scope='tensor' needs sizes=(…), the length of each tensor")
+        else:
+            object.__setattr__(self, "sizes", ())
+
+    def take(self, vector: Vector, t: int) -> SparseUpdate:
+        if self.scope == "global":
+            k = self.k if isinstance(self.k, int | np.integer) else _ceil_share(_exact(self.k), vector.size)
+            return SparseUpdate(vector.size, *kernels.take_largest(vector, int(k)))
+        share = Fraction(int(self.k), vector.size) if isinstance(self.k, int) else _exact(self.k)
+        indices, values = [], []
+        for start, stop in _segments(self.sizes, vector.size):
+            part = kernels.take_largest(vector[start:stop], _ceil_share(share, stop - start))
+            indices.append(part[0] + np.uint32(start))
+            values.append(part[1])
+        return SparseUpdate(vector.size, np.concatenate(indices), np.concatenate(values))
+
+
+@dataclass(frozen=True)
+class _Rounded(Compressor):
+    """A compressor whose kept values are rounded; the rounding error stays behind with the rest."""
+
+    inner: Compressor
+
+    @property
+    def sizes(self) -> tuple[int, ...]:  # type: ignore[override]
+        return self.inner.sizes
+
+    @abstractmethod
+    def round(self, update: SparseUpdate) -> Vector:
+        """The values as they will be sent."""
+
+    def take(self, vector: Vector, t: int) -> SparseUpdate:
+        return self._rounded(self.inner.take(vector, t), vector)
+
+    def add_and_take(self, delta: Vector, residual: Vector, t: int) -> SparseUpdate:
+        return self._rounded(self.inner.add_and_take(delta, residual, t), residual)
+
+    def _rounded(self, exact: SparseUpdate, rest: Vector) -> SparseUpdate:
+        if exact.entire:  # zeros have no sign to send
+            kept = np.flatnonzero(exact.values).astype(np.uint32)
+            exact = SparseUpdate(exact.dim, kept, exact.values[kept])
+        values = self.round(exact)
+        rest[exact.indices] += exact.values - values
+        return SparseUpdate(exact.dim, exact.indices, values)
+
+
+@dataclass(frozen=True)
+class Ternary(_Rounded):
+    """Kept values become μ·sign, μ the mean magnitude of the kept values (per tensor where `inner` works so).
+
+    The quantiser of STC and of γ-FedHT-Q.
+    """
+
+    value_bits = 2
+
+    def round(self, update: SparseUpdate) -> Vector:
+        magnitudes = np.abs(update.values)
+        bounds = np.searchsorted(update.indices, _bounds(self.sizes or (update.dim,)))
+        for start, stop in pairwise(bounds):
+            if stop > start:
+                magnitudes[start:stop] = magnitudes[start:stop].mean(dtype=np.float64)
+        return np.copysign(magnitudes, update.values)
+
+
+@dataclass(frozen=True)
+class Half(_Rounded):
+    """Kept values become 16-bit floats, which the wire then sends in half the space."""
+
+    value_bits = 16
+
+    def round(self, update: SparseUpdate) -> Vector:
+        return np.clip(update.values, -HALF_MAX, HALF_MAX).astype(np.float16).astype(np.float32)
+
+
+def GammaFedHT(
+    initial: float, stepsize: Stepsize, iterations: int, alpha: float = 1.0, units: Units = "update"
+) -> HardThreshold:
+    """γ-FedHT: the hard threshold whose λ_t follows γ_t. `initial` is λ_0, `iterations` T."""
+    return HardThreshold(StepsizeAware(initial, stepsize, iterations, alpha, units))
+
+
+def GammaFedHTQ(
+    initial: float, stepsize: Stepsize, iterations: int, alpha: float = 1.0, units: Units = "update"
+) -> Ternary:
+    """γ-FedHT-Q: γ-FedHT with STC's quantiser."""
+    return Ternary(GammaFedHT(initial, stepsize, iterations, alpha, units))
+
+
+def STC(k: int | float, scope: Scope = "global", sizes: tuple[int, ...] = ()) -> Ternary:
+    """Sparse ternary compression: Top-k, then ±μ."""
+    return Ternary(TopK(k, scope, sizes))
+
+
+def _exact(share: float) -> Fraction:
+    """The decimal number that was written: 0.07 of 100 is 7, not 7.000000000000001."""
+    return Fraction(repr(float(share)))
+
+
+def _ceil_share(share: Fraction, size: int) -> int:
+    return math.ceil(share * size)
+
+
+def _bounds(sizes: tuple[int, ...]) -> NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+
+
+def _segments(sizes: tuple[int, ...], dim: int) -> list[tuple[int, int]]:
+    bounds = _bounds(sizes)
+    require(bounds[-1] == dim, f"the tensor sizes add up to {bounds[-1]}, but the vector has {dim} elements")
+    return [(int(a), int(b)) for a, b in pairwise(bounds)]

@@ -1,0 +1,74 @@
+"""Error feedback: compensate, compress, remember the rest (Algorithm 1, lines 12-13).
+
+The invariant, per coordinate and call, in float32: with wanted = residual + delta (one rounding),
+
+    wanted = sent + residual'      exactly where a value is sent as it is or not at all,
+    residual' = wanted − sent      (one more rounding) where it was quantised.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from gammafl.core import kernels
+from gammafl.core.compressors import Compressor
+from gammafl.core.errors import InputError, require
+from gammafl.core.kernels import Vector
+from gammafl.core.sparse import MAX_DIM, SparseUpdate
+
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+class ErrorFeedback:
+    """A compressor with memory: what was not sent is added to the next update.
+
+    `residual` starts as zeros, or is taken over as given (float32, not copied).
+    """
+
+    def __init__(self, method: Compressor, dim: int, residual: Vector | None = None) -> None:
+        require(0 <= dim <= MAX_DIM, f"dim must be between 0 and {MAX_DIM}, got {dim}")
+        self.method = method
+        self.dim = dim
+        self.residual = np.zeros(dim, np.float32) if residual is None else as_vector(residual, dim, "residual")
+        self._bound = kernels.largest_magnitude(self.residual)
+        require(self._bound <= FLOAT32_MAX, "the residual holds values that are not finite")
+
+    def compress(self, delta: Any, t: int) -> SparseUpdate:
+        """What is sent of residual + delta at iteration t; the rest becomes the residual.
+
+        `delta` is a float32 vector (numpy, or a torch tensor on the CPU), neither copied nor changed. One
+        that is not finite is refused, and the residual stays as it was.
+        """
+        vector = as_vector(delta, self.dim, "delta")
+        self._refuse_non_finite(vector)
+        return self.method.add_and_take(vector, self.residual, t)
+
+    def _refuse_non_finite(self, delta: Vector) -> None:
+        """Looks before anything is written, since an overwritten residual can't be brought back.
+
+        Reading delta alone is enough: |residual| is at most the sum of all largest magnitudes so far
+        (`_bound`), and only when that could overflow is the sum itself looked at.
+        """
+        largest = kernels.largest_magnitude(delta)
+        if self._bound + largest <= FLOAT32_MAX:
+            self._bound += largest
+            return
+        with np.errstate(over="ignore", invalid="ignore"):
+            wanted = self.residual + delta
+        if bad := np.flatnonzero(~np.isfinite(wanted))[:1].tolist():
+            raise InputError(
+                f"the update is not finite: {delta[bad[0]]} at position {bad[0]} of {self.dim}"
+                f" (residual {self.residual[bad[0]]}); nothing was changed. A smaller stepsize usually helps."
+            )
+        self._bound = kernels.largest_magnitude(wanted)
+
+
+def as_vector(value: Any, dim: int, name: str) -> Vector:
+    """`value` as a float32 vector of length `dim` that shares its memory."""
+    array = np.asarray(value.detach() if hasattr(value, "detach") else value)
+    if array.dtype != np.float32 or array.shape != (dim,) or not array.flags.c_contiguous:
+        raise InputError(
+            f"{name} must be a contiguous float32 vector of {dim} elements,"
+            f" got {array.dtype} of shape {array.shape}"
+        )
+    return array

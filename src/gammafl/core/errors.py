@@ -1,0 +1,15 @@
+"""What a user can do wrong. Each message names what was wrong and what to do about it."""
+
+
+class InputError(ValueError):
+    """A mistake in what was given to gammafl; the command line prints it as one line, exit code 2."""
+
+
+class WireError(InputError):
+    """Bytes that are not a well-formed message of docs/wire-format.md."""
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise `InputError(message)` unless `condition` holds."""
+    if not condition:
+        raise InputError(message)

@@ -1,0 +1,72 @@
+"""Stepsizes γ_t as functions of the iteration t (paper, Sec. V-A).
+
+A stepsize is a frozen value that is called with an iteration, or with an array of them:
+
+    InverseDecay(100, 1000)(t)            γ_t = 100 / (t + 1000)
+    ExponentialDecay(0.1, 0.999, 5)(t)    γ_t = 0.1 · 0.999^(t/5)
+    Constant(0.1)(t)                      γ_t = 0.1
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from gammafl.core.errors import require
+
+
+class Stepsize(Protocol):
+    """γ: iteration → stepsize; a float for a number, an array for an array."""
+
+    def __call__(self, t: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class InverseDecay:
+    """γ_t = scale / (t + offset)."""
+
+    scale: float
+    offset: float
+
+    def __post_init__(self) -> None:
+        _require_positive("InverseDecay scale", self.scale)
+        _require_positive("InverseDecay offset", self.offset)
+
+    def __call__(self, t: Any) -> Any:
+        return self.scale / (t + self.offset)
+
+
+@dataclass(frozen=True)
+class ExponentialDecay:
+    """γ_t = initial · rate^(t/period); the paper's period is the number of local steps E."""
+
+    initial: float
+    rate: float
+    period: float
+
+    def __post_init__(self) -> None:
+        _require_positive("ExponentialDecay initial", self.initial)
+        _require_positive("ExponentialDecay rate", self.rate)
+        _require_positive("ExponentialDecay period", self.period)
+        require(self.rate <= 1, f"ExponentialDecay rate must be at most 1, got {self.rate}")
+
+    def __call__(self, t: Any) -> Any:
+        return self.initial * self.rate ** (t / self.period)
+
+
+@dataclass(frozen=True)
+class Constant:
+    """γ_t = value."""
+
+    value: float
+
+    def __post_init__(self) -> None:
+        _require_positive("Constant stepsize", self.value)
+
+    def __call__(self, t: Any) -> Any:
+        return np.full(np.shape(t), self.value) if np.ndim(t) else self.value
+
+
+def _require_positive(name: str, value: float) -> None:
+    require(math.isfinite(value) and value > 0, f"{name} must be a positive number, got {value}")

@@ -1,0 +1,123 @@
+"""Thresholds λ_t as functions of the iteration t, and how to choose them.
+
+    HT        λ_t = λ
+    γ-FedHT   λ_t = λ_0 · √(γ_t^α (γ_0γ_T)^{α/2} / (γ_t^{2α} + (γ_0γ_T)^α))      Algorithm 1, line 11
+
+With g = √(γ_0γ_T), the geometric mean of the first and the last stepsize, and r = γ_t / g, the second is
+λ_0 / √(r^α + r^{−α}): it starts and ends at the same value and peaks at λ_0/√2 where γ_t = g.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from gammafl.core.errors import require
+from gammafl.core.stepsizes import Stepsize
+
+Units = Literal["update", "gradient"]
+
+
+class Threshold(Protocol):
+    """λ: iteration → threshold."""
+
+    def __call__(self, t: int) -> float: ...
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """λ_t = λ: the hard threshold of HT."""
+
+    value: float
+
+    def __post_init__(self) -> None:
+        _require_threshold(self.value)
+
+    def __call__(self, t: int) -> float:
+        return self.value
+
+
+@dataclass(frozen=True)
+class StepsizeAware:
+    """λ_t of γ-FedHT (Algorithm 1, line 11).
+
+    `initial` is λ_0, `stepsize` γ, `iterations` T, `alpha` α. `units` says what is compared with λ_t:
+    the accumulated update as in Algorithm 1 ("update"), or the update divided by γ_t as in the proofs
+    ("gradient", a threshold of λ_t·γ_t on the update); see docs/deviations.md.
+    """
+
+    initial: float
+    stepsize: Stepsize
+    iterations: int
+    alpha: float = 1.0
+    units: Units = "update"
+
+    def __post_init__(self) -> None:
+        _require_threshold(self.initial)
+        _require_schedule(self.iterations, self.alpha)
+        require(self.units in ("update", "gradient"), f"units must be 'update' or 'gradient', got {self.units!r}")
+
+    def __call__(self, t: int) -> float:
+        spread = _spread(self.stepsize, t, self.iterations, self.alpha)
+        in_update_units = self.initial / math.sqrt(spread)
+        return in_update_units if self.units == "update" else in_update_units * float(self.stepsize(t))
+
+
+def threshold_for(kept_fraction: float, dim: int) -> float:
+    """λ = 1 / (2√(dk)): the fixed threshold the paper pairs with Top-k at k = `kept_fraction` of d = `dim`."""
+    require(0 < kept_fraction <= 1, f"kept_fraction must be in (0, 1], got {kept_fraction}")
+    require(dim >= 1, f"dim must be at least 1, got {dim}")
+    return 1 / (2 * math.sqrt(dim * kept_fraction))
+
+
+def matched_threshold(threshold: float, stepsize: Stepsize, iterations: int, alpha: float = 1.0) -> float:
+    """λ_0 such that ∫1/λ² dt = ∫1/λ_t² dt over t = 0…T: γ-FedHT's budget equals that of HT with `threshold`.
+
+    As 1/λ_t² = (r^α + r^{−α})/λ_0², this is λ_0² = λ²·mean(r^α + r^{−α}). The mean is taken over the
+    iterations 0…T (a million points at the most), which is what gives the digits of the paper's Table II.
+    """
+    _require_threshold(threshold)
+    _require_schedule(iterations, alpha)
+    t = np.linspace(0, iterations, min(iterations, 1_000_000) + 1)
+    return threshold * math.sqrt(float(np.mean(_spread(stepsize, t, iterations, alpha))))
+
+
+class Calibration(NamedTuple):
+    """λ for HT and the λ_0 of γ-FedHT that matches it."""
+
+    threshold: float
+    initial_threshold: float
+
+
+def calibrate(
+    kept_fraction: float,
+    dim: int,
+    stepsize: Stepsize,
+    iterations: int,
+    alpha: float = 1.0,
+    digits: int | None = 3,
+) -> Calibration:
+    """The row of Table II for a model: `threshold_for`, then `matched_threshold`.
+
+    The paper rounds λ to three digits before it computes λ_0; `digits=None` leaves out the rounding.
+    """
+    threshold = threshold_for(kept_fraction, dim)
+    if digits is not None:
+        threshold = float(f"{threshold:.{digits - 1}e}")
+    return Calibration(threshold, matched_threshold(threshold, stepsize, iterations, alpha))
+
+
+def _spread(stepsize: Stepsize, t: Any, iterations: int, alpha: float) -> Any:
+    """r^α + r^{−α} with r = γ_t / √(γ_0γ_T)."""
+    ratio = stepsize(t) / math.sqrt(float(stepsize(0)) * float(stepsize(iterations)))
+    return ratio**alpha + ratio**-alpha
+
+
+def _require_threshold(value: float) -> None:
+    require(math.isfinite(value) and value >= 0, f"a threshold must be a number of at least 0, got {value}")
+
+
+def _require_schedule(iterations: int, alpha: float) -> None:
+    require(iterations >= 1, f"iterations must be at least 1, got {iterations}")
+    require(math.isfinite(alpha) and alpha > 0, f"alpha must be a positive number, got {alpha}")

@@ -1,0 +1,89 @@
+"""How samples are split over clients: label array → one array of row numbers per client, no overlap."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gammafl.config import DirichletPartition, IidPartition, LabelPartition
+from gammafl.core.errors import InputError, require
+
+Shards = list[NDArray[np.int64]]
+Labels = NDArray[np.integer]
+
+
+def split(
+    labels: Labels,
+    clients: int,
+    settings: LabelPartition | IidPartition | DirichletPartition,
+    rng: np.random.Generator,
+) -> Shards:
+    """The rows of each client, sorted; every client holds at least one."""
+    require(clients <= len(labels), f"{len(labels)} samples are too few for {clients} clients")
+    if isinstance(settings, LabelPartition):
+        shards = by_labels(labels, clients, settings.classes, settings.scheme == "equal", rng)
+    elif isinstance(settings, DirichletPartition):
+        shards = by_dirichlet(labels, clients, settings.concentration, rng)
+    else:
+        shards = np.array_split(rng.permutation(len(labels)), clients)
+    empty = [i for i, shard in enumerate(shards) if not len(shard)]
+    require(not empty, f"clients {empty[:5]} would hold no samples; use fewer clients or another partition")
+    return [np.sort(shard) for shard in shards]
+
+
+def by_labels(labels: Labels, clients: int, per_client: int, equal: bool, rng: np.random.Generator) -> Shards:
+    """#C=k: `per_client` labels each; a label's samples are dealt evenly to the clients that hold it.
+
+    NIID-Bench: client i holds label i mod C and k−1 others at random, so sizes differ. `equal`: holders are
+    spread evenly over the labels, so that clients hold equally many samples of a balanced data set.
+    """
+    classes = np.unique(labels)
+    require(
+        per_client <= len(classes),
+        f"partition.classes={per_client}, but the data has {len(classes)} classes",
+    )
+    choose = _balanced_labels if equal else _niid_bench_labels
+    held = choose(clients, len(classes), per_client, rng)
+    shards: list[list[NDArray[np.int64]]] = [[] for _ in range(clients)]
+    for label, value in enumerate(classes):
+        holders = np.flatnonzero(held[:, label])
+        rows = rng.permutation(np.flatnonzero(labels == value))
+        for holder, part in zip(holders, np.array_split(rows, max(1, len(holders))), strict=False):
+            shards[holder].append(part)
+    return [np.concatenate(parts) for parts in shards]
+
+
+def _niid_bench_labels(clients: int, classes: int, per_client: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    held = np.zeros((clients, classes), np.bool_)
+    for client in range(clients):
+        first = client % classes
+        others = np.delete(np.arange(classes), first)
+        held[client, first] = True
+        held[client, rng.choice(others, per_client - 1, replace=False)] = True
+    return held
+
+
+def _balanced_labels(clients: int, classes: int, per_client: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Each client takes the labels with the fewest holders so far, ties at random."""
+    held = np.zeros((clients, classes), np.bool_)
+    for client in rng.permutation(clients):
+        rarest = np.lexsort((rng.random(classes), held.sum(0)))[:per_client]
+        held[client, rarest] = True
+    return held
+
+
+def by_dirichlet(labels: Labels, clients: int, concentration: float, rng: np.random.Generator) -> Shards:
+    """Each label's samples in shares drawn from Dirichlet(concentration); drawn again while a client is empty."""
+    for _ in range(1000):
+        shards: list[list[NDArray[np.int64]]] = [[] for _ in range(clients)]
+        for value in np.unique(labels):
+            rows = rng.permutation(np.flatnonzero(labels == value))
+            shares = rng.dirichlet(np.full(clients, concentration))
+            cuts = np.round(np.cumsum(shares)[:-1] * len(rows)).astype(np.int64)
+            for shard, part in zip(shards, np.split(rows, cuts), strict=True):
+                shard.append(part)
+        joined = [np.concatenate(parts) for parts in shards]
+        if all(len(shard) for shard in joined):
+            return joined
+    raise InputError(
+        f"1000 draws of Dirichlet({concentration}) left some of {clients} clients without samples;"
+        " use fewer clients or a larger partition.concentration"
+    )

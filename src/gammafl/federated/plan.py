@@ -1,0 +1,51 @@
+"""A run, resolved: the task, the method and the numbers that the round loop needs."""
+
+from dataclasses import dataclass, field
+
+from gammafl.config import EvaluationSettings, ExponentialAverage, NoAverage, TailAverage
+from gammafl.core.aggregate import Weighting
+from gammafl.core.compressors import Compressor
+from gammafl.core.errors import require
+from gammafl.core.stepsizes import Stepsize
+from gammafl.core.wire import PositionCoding
+from gammafl.tasks.base import Task, dimension
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Algorithm 1's inputs: T, E, |S|, γ_t and C, with the seed and how to look at what comes out."""
+
+    task: Task
+    method: Compressor
+    stepsize: Stepsize
+    iterations: int
+    local_steps: int
+    participants: int
+    seed: int
+    weights: Weighting = "paper"
+    positions: PositionCoding = "auto"
+    averaging: TailAverage | ExponentialAverage | NoAverage = field(default_factory=TailAverage)
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+
+    def __post_init__(self) -> None:
+        require(
+            self.local_steps >= 1 and self.iterations >= 1 and self.iterations % self.local_steps == 0,
+            f"iterations ({self.iterations}) must be a positive multiple of local_steps ({self.local_steps})",
+        )
+        require(
+            1 <= self.participants <= self.clients,
+            f"{self.participants} participants a round of {self.clients} clients",
+        )
+
+    @property
+    def dim(self) -> int:
+        return dimension(self.task)
+
+    @property
+    def clients(self) -> int:
+        """n."""
+        return len(self.task.client_sizes)
+
+    @property
+    def rounds(self) -> int:
+        return self.iterations // self.local_steps

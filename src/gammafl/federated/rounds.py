@@ -1,0 +1,59 @@
+"""The one round loop (Algorithm 1), whatever carries the messages."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from gammafl import seeds
+from gammafl.core.kernels import Vector
+from gammafl.federated import server
+from gammafl.federated.client import Upload
+from gammafl.federated.plan import Plan
+from gammafl.federated.server import ServerState
+
+Record = dict[str, Any]
+"""A line of the ledger: nothing in it depends on the clock, so that a resumed run writes the same."""
+
+
+class Carrier(Protocol):
+    """Brings the model to the participants of a round, and their uploads back."""
+
+    def exchange(self, participants: Sequence[int], model: Vector, round_number: int) -> Sequence[Upload]: ...
+
+
+def start(plan: Plan) -> ServerState:
+    """The state before the first round."""
+    return ServerState(plan.task.initial_model(seeds.generator(plan.seed, "model")))
+
+
+def run_rounds(plan: Plan, state: ServerState, carrier: Carrier) -> Iterator[Record]:
+    """Rounds from `state` to the end, a record after each; `state` is that of the last record."""
+    while state.round < plan.rounds:
+        participants = server.pick_participants(plan, state.round)
+        uploads = carrier.exchange(participants, state.model, state.round)
+        accepted, refused = server.receive(uploads, plan.dim)
+        server.apply(plan, state, accepted)
+        record: Record = {
+            "round": state.round,
+            "iteration": state.round * plan.local_steps,
+            "participants": participants,
+            "train_loss": float(np.mean([upload.loss for upload in uploads])) if uploads else None,
+            "kept": sum(len(update) for _, update in accepted),
+            "uplink_bytes": sum(len(upload.payload) for upload, _ in accepted),
+        }
+        if refused:
+            record["refused"] = {str(client): reason for client, reason in refused.items()}
+        if state.round % plan.evaluation.every == 0 or state.round == plan.rounds:
+            record |= evaluate(plan, state)
+        yield record
+
+
+def evaluate(plan: Plan, state: ServerState) -> Record:
+    """The raw model, and beside it the averaged one where there is one."""
+    raw = plan.task.evaluate(state.model)
+    record: Record = {"loss": raw.loss, "metric": raw.metric}
+    if state.average is not None:
+        averaged = plan.task.evaluate(state.average)
+        record |= {"averaged_loss": averaged.loss, "averaged_metric": averaged.metric}
+    return record

@@ -1,0 +1,44 @@
+"""What a run comes to, from its records: the keys of summary.json."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from gammafl.core.errors import require
+from gammafl.federated.plan import Plan
+from gammafl.federated.rounds import Record
+from gammafl.federated.server import Totals
+
+
+def summarise(plan: Plan, totals: Totals, records: Sequence[Record], wall_seconds: float) -> dict[str, Any]:
+    """Sizes are in bytes; `*_per_client` is what a client sends that takes part in every round.
+
+    `value_bytes_per_client` counts the kept values and no positions, as the paper's tables do; all other
+    sizes are of the messages as they were sent.
+    """
+    metrics = [record["metric"] for record in records if "metric" in record]
+    require(bool(metrics), "a summary needs at least one evaluation")
+    tail = metrics[-plan.evaluation.last :]
+    last = records[-1]
+    best = max if plan.task.higher_is_better else min
+    return {
+        "dim": plan.dim,
+        "iterations": plan.iterations,
+        "rounds": plan.rounds,
+        "clients": plan.clients,
+        "participants": plan.participants,
+        "metric": plan.task.metric,
+        "final": metrics[-1],
+        "last_mean": sum(tail) / len(tail),
+        "last_count": len(tail),
+        "best": best(metrics),
+        "averaged": last.get("averaged_metric"),
+        "final_loss": last["loss"],
+        "averaged_loss": last.get("averaged_loss"),
+        "kept_fraction": totals.kept / max(1, totals.uploads * plan.dim),
+        "uplink_bytes": totals.uplink_bytes,
+        "uplink_bytes_per_client": totals.uplink_bytes / plan.participants,
+        "value_bytes_per_client": totals.kept * plan.method.value_bits / 8 / plan.participants,
+        "dense_bytes_per_client": 4 * plan.dim * plan.rounds,
+        "refused_uploads": sum(len(record.get("refused", ())) for record in records),
+        "wall_seconds": wall_seconds,
+    }

@@ -1,0 +1,110 @@
+"""The simulator: all clients in this process, real bytes between them and the server."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+from gammafl import seeds
+from gammafl.config import ExponentialAverage, EvaluationSettings, NoAverage, TailAverage
+from gammafl.core.aggregate import Weighting
+from gammafl.core.compressors import Compressor
+from gammafl.core.kernels import Vector
+from gammafl.core.methods import MethodSettings, make_method
+from gammafl.core.stepsizes import Stepsize
+from gammafl.federated import rounds, server
+from gammafl.federated.client import Upload, make_upload
+from gammafl.federated.plan import Plan
+from gammafl.federated.residuals import ResidualStore
+from gammafl.federated.rounds import Record
+from gammafl.federated.summary import summarise
+from gammafl.tasks.base import dimension, tensor_sizes
+from gammafl.tasks.samples import as_samples
+from gammafl.tasks.torch_task import Loss, TorchTask
+
+
+class InProcess:
+    """Carries messages by calling the clients one after the other."""
+
+    def __init__(self, plan: Plan, residuals: ResidualStore) -> None:
+        self.plan = plan
+        self.residuals = residuals
+
+    def exchange(self, participants: Sequence[int], model: Vector, round_number: int) -> list[Upload]:
+        rngs = [seeds.generator(self.plan.seed, "batches", round_number, client) for client in participants]
+        stepsizes = server.round_stepsizes(self.plan, round_number)
+        end = (round_number + 1) * self.plan.local_steps
+        updates = self.plan.task.train(participants, model, stepsizes, rngs)
+        return [
+            make_upload(client, local, self.residuals.memory(client), end, self.plan.positions)
+            for client, local in zip(participants, updates, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What `simulate` returns: summary.json's keys, a record a round, and the trained module."""
+
+    summary: dict[str, Any]
+    rounds: list[Record]
+    model: nn.Module
+    averaged_model: nn.Module | None
+
+
+def simulate(
+    model: nn.Module,
+    client_datasets: Sequence[Dataset[Any]],
+    test_dataset: Dataset[Any],
+    *,
+    method: str | Compressor = "gamma-fedht",
+    stepsize: Stepsize,
+    iterations: int,
+    local_steps: int = 5,
+    participation: float = 0.5,
+    batch_size: int = 50,
+    seed: int = 0,
+    keep: float = 0.01,
+    loss: Loss = nn.functional.cross_entropy,
+    weights: Weighting = "paper",
+    averaging: TailAverage | ExponentialAverage | NoAverage | None = None,
+    evaluate_every: int = 20,
+    on_round: Callable[[Record], None] | None = None,
+) -> Result:
+    """Trains a copy of `model` on `client_datasets`, one a client, by Algorithm 1.
+
+    `method` is one of the six names, calibrated for a kept fraction of `keep`, or a compressor such as
+    `gf.TopK(100)`. `iterations` is T, a multiple of `local_steps` (E). `on_round` sees each record.
+    """
+    clients = [as_samples(dataset, f"client_datasets[{i}]") for i, dataset in enumerate(client_datasets)]
+    task = TorchTask("custom", model, clients, as_samples(test_dataset, "test_dataset"), batch_size, loss)
+    if isinstance(method, str):
+        settings = MethodSettings(dimension(task), tensor_sizes(task), stepsize, iterations, keep)
+        method = make_method(method, settings)
+    plan = Plan(
+        task=task,
+        method=method,
+        stepsize=stepsize,
+        iterations=iterations,
+        local_steps=local_steps,
+        participants=max(1, round(participation * len(clients))),
+        seed=seed,
+        weights=weights,
+        averaging=averaging or TailAverage(),
+        evaluation=EvaluationSettings(every=evaluate_every),
+    )
+    began = time.perf_counter()
+    with torch.random.fork_rng(devices=[]):
+        state = rounds.start(plan)
+        records = []
+        for record in rounds.run_rounds(plan, state, InProcess(plan, ResidualStore(method, plan.dim))):
+            records.append(record)
+            if on_round is not None:
+                on_round(record)
+    summary = {"task": task.name, "method": repr(method), "seed": seed}
+    summary |= summarise(plan, state.totals, records, time.perf_counter() - began)
+    averaged = None if state.average is None else task.module_with(state.average)
+    return Result(summary, records, task.module_with(state.model), averaged)

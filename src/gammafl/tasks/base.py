@@ -1,0 +1,65 @@
+"""What a task is: data split over clients, a model as one flat vector, local training, evaluation.
+
+The round loop sees nothing else of a task, so that simulator, Flower and one's own code share it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from gammafl.core.kernels import Vector
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The model on the whole test set: mean loss, and the task's metric."""
+
+    loss: float
+    metric: float
+
+
+@dataclass(frozen=True)
+class LocalUpdate:
+    """Δ = x_{t+1−E} − x_{t+1} of one client (in the direction of descent), and its mean training loss."""
+
+    delta: Vector
+    loss: float
+
+
+class Task(Protocol):
+    """A learning problem that is spread over clients."""
+
+    name: str
+    metric: str
+    higher_is_better: bool
+    tensors: Mapping[str, tuple[int, ...]]
+    """Name and shape of each tensor of the model, in the order of the flat vector."""
+    client_sizes: Sequence[int]
+    """|D^i|: how many samples each client holds."""
+
+    def initial_model(self, rng: np.random.Generator) -> Vector:
+        """x_0 as a flat float32 vector."""
+        ...
+
+    def train(
+        self, clients: Sequence[int], model: Vector, stepsizes: Vector, rngs: Sequence[np.random.Generator]
+    ) -> Iterator[LocalUpdate]:
+        """One local step per stepsize for each of `clients`, all from `model`; an update each, in order.
+
+        An update's vector is valid until the next one is asked for.
+        """
+        ...
+
+    def evaluate(self, model: Vector) -> Evaluation: ...
+
+
+def tensor_sizes(task: Task) -> tuple[int, ...]:
+    """The length of each tensor in the flat vector."""
+    return tuple(int(np.prod(shape)) for shape in task.tensors.values())
+
+
+def dimension(task: Task) -> int:
+    """d: the length of the flat vector."""
+    return sum(tensor_sizes(task))

@@ -1,0 +1,53 @@
+"""Task name and configuration → task: load, prepare, split over clients."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gammafl.config import Input, RunConfig
+from gammafl.core.errors import require
+from gammafl.tasks.data.catalogue import Say
+from gammafl.tasks.data.images import Array, load_images
+from gammafl.tasks.models import logistic
+from gammafl.tasks.presets import preset_named
+from gammafl.tasks.samples import ImageSamples
+from gammafl.tasks.torch_task import TorchTask, reset_parameters
+
+Split = Callable[[NDArray[np.integer]], list[NDArray[np.int64]]]
+"""Labels → the rows of each client."""
+
+
+def build_task(config: RunConfig, split: Split, data_dir: Path | None, say: Say) -> TorchTask:
+    """The task of `config`, its training samples dealt to the clients by `split`."""
+    data = load_images(preset_named(config.task).dataset, data_dir, say)
+    normalise = normaliser(config.input, channels=data.train.shape[1])
+    train = to_32(data.train, config.input)
+    test = ImageSamples(to_32(data.test, config.input), data.test_labels, normalise)
+    clients = [ImageSamples(train, data.train_labels, normalise, rows) for rows in split(data.train_labels)]
+    return TorchTask(config.task, logistic(), clients, test, config.batch_size, initialise=reset_parameters)
+
+
+def to_32(images: Array, settings: Input) -> Array:
+    """28×28 → 32×32, by interpolation or by a border of zeros; still uint8."""
+    if settings.resize == "pad":
+        return np.pad(images, ((0, 0), (0, 0), (2, 2), (2, 2)))
+    resized = np.empty((*images.shape[:2], 32, 32), np.uint8)
+    for start in range(0, len(images), 5000):
+        part = torch.from_numpy(images[start : start + 5000].astype(np.float32))
+        larger = torch.nn.functional.interpolate(part, size=(32, 32), mode="bilinear", align_corners=False)
+        resized[start : start + 5000] = larger.round().to(torch.uint8).numpy()
+    return resized
+
+
+def normaliser(settings: Input, channels: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """uint8 → (x/255 − mean)/std, channel by channel."""
+    require(
+        len(settings.mean) == len(settings.std) == channels,
+        f"input.mean and input.std need {channels} number(s), one a channel",
+    )
+    scale = 1 / (255 * torch.tensor(settings.std).view(-1, 1, 1))
+    shift = torch.tensor(settings.mean).view(-1, 1, 1) / torch.tensor(settings.std).view(-1, 1, 1)
+    return lambda images: images.float().mul_(scale).sub_(shift)

@@ -1,0 +1,49 @@
+"""Data sets of images as uint8 arrays."""
+
+from dataclasses import dataclass
+from importlib.resources import files as package_files
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gammafl.tasks.data.catalogue import FASHION_MNIST, Say, load_files
+
+Array = NDArray[np.uint8]
+IMAGE_HEADER, LABEL_HEADER = 16, 8
+"""Bytes before the data in an idx file of images and of labels."""
+
+
+@dataclass(frozen=True)
+class Images:
+    """Images [N, channels, height, width] and labels [N], for training and for testing."""
+
+    train: Array
+    train_labels: Array
+    test: Array
+    test_labels: Array
+
+
+def load_images(name: str, directory: Path | None, say: Say) -> Images:
+    """The data set of that name."""
+    return fashion_mnist_mini() if name == "fashion-mnist-mini" else fashion_mnist(directory, say)
+
+
+def fashion_mnist(directory: Path | None, say: Say) -> Images:
+    contents = load_files(FASHION_MNIST, directory, say)
+    images = [
+        np.frombuffer(contents[f"{part}-images-idx3-ubyte"], np.uint8, offset=IMAGE_HEADER).reshape(-1, 1, 28, 28)
+        for part in ("train", "t10k")
+    ]
+    labels = [
+        np.frombuffer(contents[f"{part}-labels-idx1-ubyte"], np.uint8, offset=LABEL_HEADER)
+        for part in ("train", "t10k")
+    ]
+    return Images(images[0], labels[0], images[1], labels[1])
+
+
+def fashion_mnist_mini() -> Images:
+    """The part that comes with the package."""
+    with package_files("gammafl").joinpath("data/fashion-mnist-mini.npz").open("rb") as stream:
+        arrays = np.load(stream)
+        return Images(*(arrays[name] for name in ("train", "train_labels", "test", "test_labels")))
