@@ -110,8 +110,8 @@ class Input(Settings):
     """How images become numbers."""
 
     resize: Literal["bilinear", "pad"] = Field("bilinear", description="28×28 → 32×32")
-    mean: list[float] = [0.1307]
-    std: list[Annotated[float, Field(gt=0)]] = [0.3081]
+    mean: tuple[float, ...] = (0.1307,)
+    std: tuple[Annotated[float, Field(gt=0)], ...] = (0.3081,)
 
 
 class EvaluationSettings(Settings):

@@ -1,0 +1,241 @@
+"""The command line: arguments in, calls out. Heavy modules are imported by the command that needs them."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gammafl.config import RunConfig, make_config, parse_settings, read_toml
+from gammafl.core.errors import InputError
+from gammafl.core.names import METHOD_NAMES
+
+app = typer.Typer(
+    help="Federated learning over thin uplinks: γ-FedHT and what it is compared with.",
+    epilog="Start with:  gammafl compare logistic-mini",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+data_app = typer.Typer(help="Data sets: list them, fetch them.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated.")
+]
+Config = Annotated[Path | None, typer.Option(help="Settings from a TOML file, such as a run's config.toml.")]
+DataDir = Annotated[Path | None, typer.Option(help="Take the data set from this directory.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON lines on standard output, for programs.")]
+Task = Annotated[str | None, typer.Argument(help="Task name; see: gammafl tasks")]
+
+
+@app.command(epilog="Example:  gammafl run logistic-mini --method gamma-fedht --set partition.classes=3 --seed 1")
+def run(
+    task: Task = None,
+    method: Annotated[str | None, typer.Option(help=f"One of {', '.join(METHOD_NAMES)}.")] = None,
+    config: Config = None,
+    set_: Set = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run directory; a new one in runs/ by default.")] = None,
+    resume: Annotated[bool, typer.Option(help="Go on with a run from its last checkpoint.")] = False,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Train one task with one method, and write a run directory."""
+    given = {"method": method, "seed": seed}
+    settings = make_config(*_layers(task, config, set_), {k: v for k, v in given.items() if v is not None})
+    from gammafl.report.progress import show_progress
+    from gammafl.report.tables import run_table
+
+    _need_torch()
+    from gammafl.runtimes.runs import execute
+
+    path = out or _default_out(settings, resume)
+    with show_progress(as_json) as progress, _told_how_to_resume(path):
+        summary = execute(settings, path, resume, data_dir, progress)
+    if as_json:
+        print(json.dumps(summary))
+    else:
+        run_table(summary, str(path)).print()
+
+
+@app.command(epilog="Example:  gammafl compare logistic-mini --seeds 0,1,2 --jobs 2")
+def compare(
+    task: Task = None,
+    methods: Annotated[str, typer.Option(help="Comma-separated; Top-k and STC bring their leaders.")] = ",".join(
+        METHOD_NAMES
+    ),
+    seeds: Annotated[str, typer.Option(help="Comma-separated.")] = "0",
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each in a process.")] = os.cpu_count() or 1,
+    config: Config = None,
+    set_: Set = None,
+    out: Annotated[Path | None, typer.Option(help="Directory; a new one in runs/ by default.")] = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Train all methods at equal uplink traffic; print a table, draw a picture."""
+    layers = _layers(task, config, set_)
+    name = make_config(*layers, {"method": METHOD_NAMES[0]}).task
+    from gammafl.report.progress import show_progress
+
+    _need_torch()
+    from gammafl.runtimes.run_directory import free_directory
+    from gammafl.studies import compare as study
+
+    names, seed_list = study.check_methods(_words(methods)), _numbers(seeds)
+    path = out or free_directory(Path("runs"), f"compare-{name}")
+    with show_progress(as_json) as progress:
+        merged = make_config(*layers, {"method": names[0]}).model_dump(exclude_none=True)
+        result = study.compare(merged, names, seed_list, path, jobs, progress, data_dir)
+    if as_json:
+        print(json.dumps(result.summaries))
+    else:
+        result.table.print()
+        print(f"picture: {result.picture}")
+
+
+@app.command(epilog="Example:  gammafl calibrate --dim 235690 --keep 0.001 --iterations 40000")
+def calibrate(
+    dim: Annotated[int, typer.Option(min=1, help="d: number of parameters.")],
+    keep: Annotated[float, typer.Option(help="k: fraction of the entries that Top-k would keep.")],
+    iterations: Annotated[int, typer.Option(min=1, help="T: iterations of the run.")],
+    stepsize: Annotated[str, typer.Option(help="inverse: 100/(t+1000); exponential: 0.1·0.999^(t/5).")] = "inverse",
+    alpha: Annotated[float, typer.Option(help="α of the threshold.")] = 1.0,
+    digits: Annotated[
+        int, typer.Option(min=0, help="Round λ first, as the paper does; 0: don't round.")
+    ] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """λ for HT and λ_0 for γ-FedHT at the same budget (the paper's Table II)."""
+    from gammafl.core.stepsizes import ExponentialDecay, InverseDecay, Stepsize
+    from gammafl.core.thresholds import calibrate as calibrated
+
+    stepsizes: dict[str, Stepsize] = {
+        "inverse": InverseDecay(100, 1000),
+        "exponential": ExponentialDecay(0.1, 0.999, 5),
+    }
+    if stepsize not in stepsizes:
+        raise InputError(f"--stepsize must be inverse or exponential, got {stepsize!r}")
+    result = calibrated(keep, dim, stepsizes[stepsize], iterations, alpha, digits or None)
+    if as_json:
+        print(json.dumps(result._asdict()))
+    else:
+        print(f"λ   = {result.threshold:.4e}   HT:       --set compression.threshold={result.threshold:.6g}")
+        initial = result.initial_threshold
+        print(f"λ_0 = {initial:.4e}   γ-FedHT:  --set compression.initial_threshold={initial:.6g}")
+
+
+@app.command(epilog="Example:  gammafl tasks")
+def tasks() -> None:
+    """List the tasks and what they train on."""
+    from gammafl.report.tables import TextTable
+    from gammafl.tasks.presets import PRESETS
+
+    rows = [[name, preset.description, preset.dataset] for name, preset in PRESETS.items()]
+    TextTable("tasks", ["name", "what it is", "data set"], rows).print()
+
+
+@data_app.command("list", epilog="Example:  gammafl data list")
+def data_list() -> None:
+    """List the data sets: size, licence, where they come from, whether they are here."""
+    from gammafl.report.progress import show_bytes
+    from gammafl.report.tables import TextTable
+    from gammafl.tasks.data.catalogue import DATASETS
+
+    rows = [
+        [d.name, show_bytes(d.bytes) if d.bytes else "–", d.licence, d.present(), "; ".join(s.label for s in d.sources) or "this package"]
+        for d in DATASETS.values()
+    ]
+    TextTable("data sets", ["name", "size", "licence", "here", "source"], rows).print()
+
+
+@data_app.command("get", epilog="Example:  gammafl data get fashion-mnist")
+def data_get(
+    name: Annotated[str, typer.Argument(help="Data set; see: gammafl data list")],
+    from_: Annotated[Path | None, typer.Option("--from", help="Take its files from this directory.")] = None,
+) -> None:
+    """Fetch a data set into the cache, checked by sha256."""
+    from gammafl.tasks.data.catalogue import dataset_named, fetch, load_files, store
+
+    dataset = dataset_named(name)
+    if not dataset.files:
+        print(f"{name} comes with the package")
+    elif from_ is not None:
+        store(dataset, load_files(dataset, from_, print))
+        print(f"data: {name} kept in {dataset.cache}")
+    else:
+        fetch(dataset, print)
+
+
+def _layers(task: str | None, config: Path | None, set_: list[str] | None) -> list[dict[str, Any]]:
+    """Preset, file, command line, in order of priority."""
+    from gammafl.tasks.presets import preset_named
+
+    file = read_toml(config) if config else {}
+    settings = parse_settings(set_ or [])
+    name = task or file.get("task")
+    if not isinstance(name, str):
+        raise InputError("which task? Give its name, such as: gammafl run logistic-mini --method gamma-fedht")
+    return [preset_named(name).settings, file, settings, {"task": name}]
+
+
+def _default_out(config: RunConfig, resume: bool) -> Path:
+    from gammafl.runtimes.run_directory import free_directory, latest_directory
+
+    choose = latest_directory if resume else free_directory
+    return choose(Path("runs"), f"{config.task}-{config.method}-seed{config.seed}")
+
+
+def _need_torch() -> None:
+    from importlib.util import find_spec
+
+    for package in ("torch", "safetensors", "matplotlib"):
+        if find_spec(package) is None:
+            raise InputError(f"this needs {package}, which is not installed: pip install 'gammafl[train]'")
+
+
+@contextmanager
+def _told_how_to_resume(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"stopped; go on with: gammafl run --config {path}/config.toml --out {path} --resume", file=sys.stderr)
+        sys.exit(130)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        numbers = [int(word) for word in _words(text)]
+    except ValueError:
+        raise InputError(f"--seeds takes whole numbers, such as --seeds 0,1,2; got {text!r}") from None
+    if not numbers:
+        raise InputError("--seeds needs at least one number")
+    return numbers
+
+
+def main() -> None:
+    """Entry point: a user's mistake is one line on standard error and exit code 2."""
+    try:
+        app()
+    except InputError as error:
+        _fail(str(error))
+    except OSError as error:
+        _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
+
+
+def _fail(message: str) -> None:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

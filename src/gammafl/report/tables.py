@@ -1,0 +1,110 @@
+"""Tables: rich for a terminal, the same rows as Markdown for documents."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import mean, stdev
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from gammafl.core.names import LABELS
+from gammafl.report.progress import show_bytes, show_metric
+
+Summary = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table of words: the first column to the left, the others to the right."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+    def markdown(self) -> str:
+        head = [f"| {' | '.join(self.columns)} |", "|---" + "|---:" * (len(self.columns) - 1) + "|"]
+        lines = [f"**{self.title}**", "", *head, *(f"| {' | '.join(row)} |" for row in self.rows)]
+        return "\n".join([*lines, "", self.note, ""] if self.note else [*lines, ""])
+
+    def print(self) -> None:
+        table = Table(title=self.title, caption=self.note or None, title_justify="left", caption_justify="left")
+        for i, column in enumerate(self.columns):
+            table.add_column(column, justify="right" if i else "left", no_wrap=True)
+        for row in self.rows:
+            table.add_row(*row)
+        console().print(table)
+
+
+def console() -> Console:
+    """Standard output; as wide as a table needs where it is not a terminal."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+
+
+def comparison_table(title: str, summaries: Sequence[Summary]) -> TextTable:
+    """A row a method: mean ± standard deviation over the seeds, and what was sent."""
+    methods = list(dict.fromkeys(summary["method"] for summary in summaries))
+    dense = [s["uplink_bytes_per_client"] for s in summaries if s["method"] == "fedavg"]
+    full = mean(dense or [s["dense_bytes_per_client"] for s in summaries])
+    rows = []
+    for method in methods:
+        runs = [summary for summary in summaries if summary["method"] == method]
+        uplink = mean(run["uplink_bytes_per_client"] for run in runs)
+        rows.append(
+            [
+                LABELS[method],
+                spread(runs, "last_mean"),
+                spread(runs, "final"),
+                spread(runs, "averaged"),
+                f"{100 * mean(run['kept_fraction'] for run in runs):.2f}%",
+                show_bytes(uplink),
+                f"{full / uplink:.1f}×",
+            ]
+        )
+    first = summaries[0]
+    return TextTable(
+        title,
+        [
+            "method",
+            f"{first['metric']}, last {first['last_count']}",
+            "final",
+            "averaged model",
+            "kept",
+            "uplink per client",
+            "less than FedAVG",
+        ],
+        rows,
+        f"{len({s['seed'] for s in summaries})} seed(s), {first['iterations']} iterations; ± over seeds; "
+        "uplink measured from encoded messages",
+    )
+
+
+def spread(runs: Sequence[Summary], key: str) -> str:
+    """'82.91% ±0.31' over the runs; without ± for a single one, '–' where it was not measured."""
+    values = [run[key] for run in runs if run[key] is not None]
+    if not values:
+        return "–"
+    text = show_metric(runs[0]["metric"], mean(values))
+    if len(values) == 1:
+        return text
+    scale = 100 if runs[0]["metric"] == "accuracy" else 1
+    return f"{text} ±{scale * stdev(values):.2f}"
+
+
+def run_table(summary: Summary, path: str) -> TextTable:
+    """One run in a few lines."""
+    uplink = summary["uplink_bytes_per_client"]
+    single = [summary]
+    rows = [
+        [f"{summary['metric']}, final", spread(single, "final")],
+        [f"{summary['metric']}, mean of last {summary['last_count']}", spread(single, "last_mean")],
+        [f"{summary['metric']}, best", spread(single, "best")],
+        [f"{summary['metric']}, averaged model", spread(single, "averaged")],
+        ["kept", f"{100 * summary['kept_fraction']:.3f}%"],
+        ["uplink per client", f"{show_bytes(uplink)} ({summary['dense_bytes_per_client'] / uplink:.1f}× less than dense)"],
+        ["time", f"{summary['wall_seconds']:.1f} s"],
+    ]
+    title = f"{LABELS[summary['method']]} on {summary['task']}, seed {summary['seed']}"
+    return TextTable(title, ["", "value"], rows, f"in {path}")

@@ -1,0 +1,125 @@
+"""A run's directory: config.toml, rounds.jsonl, checkpoint/, and when it is done summary.json and the model."""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from gammafl.config import RunConfig, make_config, read_toml, to_toml
+from gammafl.core.errors import InputError
+from gammafl.federated.rounds import Record
+from gammafl.tasks.data.files import write_atomically
+
+
+class RunDirectory:
+    """The files of one run. Nothing is created before `begin`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config_file = path / "config.toml"
+        self.ledger_file = path / "rounds.jsonl"
+        self.summary_file = path / "summary.json"
+        self.checkpoints = path / "checkpoint"
+
+    def holds(self, config: RunConfig) -> bool:
+        """Whether a run of `config` is here; another run, or other files, are an error."""
+        if not self.config_file.exists():
+            if self.path.exists() and any(self.path.iterdir()):
+                raise InputError(f"{self.path} is not empty and holds no run; choose another --out")
+            return False
+        here = self.config()
+        if here != config:
+            raise InputError(
+                f"{self.path} holds another run ({_differences(here, config)}); choose another --out"
+            )
+        return True
+
+    def config(self) -> RunConfig:
+        return make_config(read_toml(self.config_file))
+
+    def summary(self) -> dict[str, Any] | None:
+        """The summary of a finished run, else None."""
+        return json.loads(self.summary_file.read_text()) if self.summary_file.exists() else None
+
+    def begin(self, config: RunConfig) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        if not self.config_file.exists():
+            write_atomically(self.config_file, to_toml(config).encode())
+
+    @contextmanager
+    def open_ledger(self, keep_bytes: int) -> Iterator["Ledger"]:
+        """The ledger for appending, cut back to `keep_bytes`: rounds after the checkpoint are run again."""
+        with self.ledger_file.open("ab") as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError(f"another process runs in {self.path}; wait for it or choose another --out") from None
+            if os.fstat(stream.fileno()).st_size < keep_bytes:
+                raise InputError(f"{self.ledger_file} is shorter than its checkpoint says; remove {self.path}")
+            stream.truncate(keep_bytes)
+            yield Ledger(stream)
+
+    def records(self) -> list[Record]:
+        """The records so far; a line that is still being written is left out."""
+        if not self.ledger_file.exists():
+            return []
+        with self.ledger_file.open() as lines:
+            return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        write_atomically(self.summary_file, (json.dumps(summary, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+class Ledger:
+    """rounds.jsonl while it is written: whole lines, which others may read meanwhile."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.stream = stream
+
+    def append(self, record: Record) -> None:
+        self.stream.write(json.dumps(record).encode() + b"\n")
+        self.stream.flush()
+
+    def sync(self) -> int:
+        """All records are on disk; returns the ledger's length in bytes."""
+        os.fsync(self.stream.fileno())
+        return os.fstat(self.stream.fileno()).st_size
+
+
+def free_directory(parent: Path, name: str) -> Path:
+    """`parent/name`, or with -2, -3, … the first that is not there."""
+    return next(path for path in _numbered(parent, name) if not path.exists())
+
+
+def latest_directory(parent: Path, name: str) -> Path:
+    """The last of `parent/name`, `name-2`, … that is there; `parent/name` if none is."""
+    latest = parent / name
+    for path in _numbered(parent, name):
+        if not path.exists():
+            return latest
+        latest = path
+    raise AssertionError("unreachable")
+
+
+def _numbered(parent: Path, name: str) -> Iterator[Path]:
+    yield parent / name
+    number = 2
+    while True:
+        yield parent / f"{name}-{number}"
+        number += 1
+
+
+def _differences(here: RunConfig, wanted: RunConfig) -> str:
+    ours, theirs = _flat(here.model_dump()), _flat(wanted.model_dump())
+    keys = [key for key in sorted(ours.keys() | theirs.keys()) if ours.get(key) != theirs.get(key)]
+    return ", ".join(f"{key} = {ours.get(key)} there, {theirs.get(key)} asked for" for key in keys[:3])
+
+
+def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return flat

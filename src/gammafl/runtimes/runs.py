@@ -1,0 +1,162 @@
+"""A configuration → a finished run directory, from the start or from where it was left."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.numpy import save_file
+
+from gammafl import seeds
+from gammafl.config import ConstantStepsize, ExponentialStepsize, RunConfig
+from gammafl.core.compressors import Compressor, Half
+from gammafl.core.errors import InputError
+from gammafl.core.kernels import Vector
+from gammafl.core.methods import MethodSettings, make_method
+from gammafl.core.names import LABELS
+from gammafl.core.stepsizes import Constant, ExponentialDecay, InverseDecay, Stepsize
+from gammafl.federated import partition, rounds
+from gammafl.federated.plan import Plan
+from gammafl.federated.residuals import ResidualStore
+from gammafl.federated.rounds import Record
+from gammafl.federated.server import ServerState
+from gammafl.federated.summary import summarise
+from gammafl.report.progress import Progress, Silent, Status
+from gammafl.runtimes import checkpoint
+from gammafl.runtimes.checkpoint import Saved
+from gammafl.runtimes.run_directory import RunDirectory
+from gammafl.runtimes.simulator import InProcess
+from gammafl.tasks.base import Task, dimension, tensor_sizes
+from gammafl.tasks.build import build_task
+from gammafl.tasks.data.catalogue import Say
+
+
+def execute(
+    config: RunConfig, path: Path, resume: bool = False, data_dir: Path | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Runs `config` in `path` and returns its summary.
+
+    With `resume`, a finished run is only read and an unfinished one goes on from its last checkpoint; it
+    ends with the same bytes as one that was never interrupted. Without, an existing run is an error.
+    """
+    progress = progress or Silent()
+    directory = RunDirectory(path)
+    if directory.holds(config):
+        if not resume:
+            raise InputError(f"{path} holds this run already; continue or show it with --resume, or choose another --out")
+        if (summary := directory.summary()) is not None:
+            return summary
+    began = time.perf_counter()
+    torch.set_num_threads(config.threads)
+    plan = make_plan(config, data_dir, progress.say)
+    directory.begin(config)
+    saved = checkpoint.load(directory.checkpoints, progress.say) or Saved(rounds.start(plan), {})
+    clock = Clock(began - saved.wall_seconds, config.checkpoint.every_seconds)
+    _run(config, plan, directory, saved, clock, progress)
+    summary = {"task": config.task, "method": config.method, "seed": config.seed}
+    summary |= summarise(plan, saved.state.totals, directory.records(), clock.seconds())
+    _save_models(plan.task, directory.path, saved.state)
+    directory.finish(summary)
+    return summary
+
+
+class Clock:
+    """Seconds that the run took in all its sessions, and when the next checkpoint is due."""
+
+    def __init__(self, began: float, every_seconds: float) -> None:
+        self.began = began
+        self.every_seconds = every_seconds
+        self.saved_at = time.perf_counter()
+
+    def seconds(self) -> float:
+        return time.perf_counter() - self.began
+
+    def checkpoint_due(self) -> bool:
+        now = time.perf_counter()
+        if now - self.saved_at < self.every_seconds:
+            return False
+        self.saved_at = now
+        return True
+
+
+def _run(
+    config: RunConfig, plan: Plan, directory: RunDirectory, saved: Saved, clock: Clock, progress: Progress
+) -> None:
+    """The rounds that are left, with ledger and checkpoints; `saved.state` becomes the last state."""
+    state = saved.state
+    residuals = ResidualStore(plan.method, plan.dim)
+    residuals.restore(saved.residuals)
+    metric = None
+    with directory.open_ledger(saved.ledger_bytes) as ledger:
+        for record in rounds.run_rounds(plan, state, InProcess(plan, residuals)):
+            ledger.append(record)
+            if clock.checkpoint_due() or state.round == plan.rounds:
+                now = Saved(state, residuals.residuals(), ledger.sync(), clock.seconds())
+                checkpoint.save(directory.checkpoints, now)
+            metric = record.get("metric", metric)
+            progress.update(_status(config, plan, state, record, metric))
+
+
+def _status(config: RunConfig, plan: Plan, state: ServerState, record: Record, metric: float | None) -> Status:
+    return Status(
+        run=f"{LABELS[config.method]} seed {config.seed}",
+        round=state.round,
+        rounds=plan.rounds,
+        metric_name=plan.task.metric,
+        metric=metric,
+        kept_fraction=state.totals.kept / max(1, state.totals.uploads * plan.dim),
+        uplink_bytes=state.totals.uplink_bytes,
+        evaluated="metric" in record,
+    )
+
+
+def make_plan(config: RunConfig, data_dir: Path | None, say: Say) -> Plan:
+    """The task, the method and the stepsize that `config` names."""
+    rng = seeds.generator(config.seed, "partition")
+    task = build_task(
+        config, lambda labels: partition.split(labels, config.clients, config.partition, rng), data_dir, say
+    )
+    stepsize = make_stepsize(config)
+    return Plan(
+        task=task,
+        method=_make_compressor(config, task, stepsize),
+        stepsize=stepsize,
+        iterations=config.iterations,
+        local_steps=config.local_steps,
+        participants=config.participants,
+        seed=config.seed,
+        weights=config.weights,
+        positions=config.wire.positions,
+        averaging=config.averaging,
+        evaluation=config.evaluation,
+    )
+
+
+def make_stepsize(config: RunConfig) -> Stepsize:
+    settings = config.stepsize
+    if isinstance(settings, ConstantStepsize):
+        return Constant(settings.value)
+    if isinstance(settings, ExponentialStepsize):
+        return ExponentialDecay(settings.multiplier * settings.initial, settings.rate, config.local_steps)
+    return InverseDecay(settings.multiplier * settings.scale, settings.offset)
+
+
+def _make_compressor(config: RunConfig, task: Task, stepsize: Stepsize) -> Compressor:
+    chosen = config.compression.model_dump(exclude={"values"})
+    settings = MethodSettings(dimension(task), tensor_sizes(task), stepsize, config.iterations, **chosen)
+    method = make_method(config.method, settings)
+    return Half(method) if config.compression.values == "f16" else method
+
+
+def _save_models(task: Task, path: Path, state: ServerState) -> None:
+    """The trained model by tensor names, for whoever wants to use it: the raw one and the averaged one."""
+    save_file(_by_name(task, state.model), path / "model.safetensors")
+    if state.average is not None:
+        save_file(_by_name(task, state.average), path / "averaged-model.safetensors")
+
+
+def _by_name(task: Task, model: Vector) -> dict[str, Vector]:
+    bounds = np.cumsum(tensor_sizes(task))[:-1]
+    parts = zip(task.tensors.items(), np.split(model, bounds), strict=True)
+    return {name: part.reshape(shape) for (name, shape), part in parts}

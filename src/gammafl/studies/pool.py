@@ -1,0 +1,118 @@
+"""Independent runs side by side: one process a run, one thread each, with the progress of all in one place."""
+
+import multiprocessing as mp
+import queue
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gammafl.config import RunConfig
+from gammafl.report.progress import Progress, Status
+from gammafl.runtimes.runs import execute
+
+Summary = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to be made sure of: read if it is finished, resumed if it was begun."""
+
+    config: RunConfig
+    path: Path
+    data_dir: Path | None = None
+
+    def run(self, progress: Progress) -> Summary:
+        return execute(self.config, self.path, resume=True, data_dir=self.data_dir, progress=progress)
+
+
+Follow = Callable[[Job, Summary], list[Job]]
+"""What a finished job makes possible."""
+
+
+def run_jobs(jobs: list[Job], follow: Follow, workers: int, progress: Progress) -> list[Summary]:
+    """All of `jobs`, and what follows from them, `workers` at a time."""
+    if workers == 1:
+        return _one_by_one(jobs, follow, progress)
+    done: list[Summary] = []
+    with _pool(workers) as (pool, events):
+        waiting: dict[Future[Summary], Job] = {pool.submit(_work, job): job for job in jobs}
+        while waiting:
+            finished, _ = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED)
+            _show(events, progress)
+            for future in finished:
+                job = waiting.pop(future)
+                done.append(future.result())
+                waiting |= {pool.submit(_work, further): further for further in follow(job, done[-1])}
+        _show(events, progress)
+    return done
+
+
+def _one_by_one(jobs: list[Job], follow: Follow, progress: Progress) -> list[Summary]:
+    done: list[Summary] = []
+    left = list(jobs)
+    while left:
+        job = left.pop(0)
+        done.append(job.run(progress))
+        left += follow(job, done[-1])
+    return done
+
+
+class _ToParent:
+    """A worker's progress: put into a queue that the parent reads."""
+
+    def __init__(self, events: "mp.Queue[str | Status]") -> None:
+        self.events = events
+
+    def say(self, text: str) -> None:
+        self.events.put(text)
+
+    def update(self, status: Status) -> None:
+        if status.evaluated or status.round == status.rounds:
+            self.events.put(status)
+
+
+_progress: Progress
+
+
+def _start_worker(events: "mp.Queue[str | Status]") -> None:
+    from gammafl.core import kernels
+
+    global _progress
+    _progress = _ToParent(events)
+    kernels.set_threads(1)
+
+
+def _work(job: Job) -> Summary:
+    return job.run(_progress)
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[tuple[ProcessPoolExecutor, "mp.Queue[str | Status]"]]:
+    context = mp.get_context("spawn")  # a fork would copy torch's and numba's threads half
+    events: mp.Queue[str | Status] = context.Queue()
+    pool = ProcessPoolExecutor(workers, context, _start_worker, (events,))
+    try:
+        yield pool, events
+    except BaseException:
+        for process in list(pool._processes.values()):  # the runs resume; nothing is lost by stopping them
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _show(events: "mp.Queue[str | Status]", progress: Progress) -> None:
+    said: set[str] = set()
+    while True:
+        try:
+            event = events.get_nowait()
+        except queue.Empty:
+            return
+        if isinstance(event, Status):
+            progress.update(event)
+        elif event not in said:
+            said.add(event)
+            progress.say(event)
