@@ -1,6 +1,6 @@
 """Makes src/gammafl/data/fashion-mnist-mini.npz: the first images of each class, in the official order.
 
-    python tools/embed_fashion_mnist.py
+python tools/embed_fashion_mnist.py
 """
 
 from pathlib import Path

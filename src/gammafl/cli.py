@@ -106,9 +106,7 @@ def calibrate(
     iterations: Annotated[int, typer.Option(min=1, help="T: iterations of the run.")],
     stepsize: Annotated[str, typer.Option(help="inverse: 100/(t+1000); exponential: 0.1·0.999^(t/5).")] = "inverse",
     alpha: Annotated[float, typer.Option(help="α of the threshold.")] = 1.0,
-    digits: Annotated[
-        int, typer.Option(min=0, help="Round λ first, as the paper does; 0: don't round.")
-    ] = 3,
+    digits: Annotated[int, typer.Option(min=0, help="Round λ first, as the paper does; 0: don't round.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """λ for HT and λ_0 for γ-FedHT at the same budget (the paper's Table II)."""
@@ -137,7 +135,7 @@ def tasks() -> None:
     from gammafl.tasks.presets import PRESETS
 
     rows = [[name, preset.description, preset.dataset] for name, preset in PRESETS.items()]
-    TextTable("tasks", ["name", "what it is", "data set"], rows).print()
+    TextTable("tasks", ["name", "what it is", "data set"], rows, prose=True).print()
 
 
 @data_app.command("list", epilog="Example:  gammafl data list")
@@ -148,10 +146,16 @@ def data_list() -> None:
     from gammafl.tasks.data.catalogue import DATASETS
 
     rows = [
-        [d.name, show_bytes(d.bytes) if d.bytes else "–", d.licence, d.present(), "; ".join(s.label for s in d.sources) or "this package"]
+        [
+            d.name,
+            show_bytes(d.bytes) if d.bytes else "–",
+            d.licence,
+            d.present(),
+            "; ".join(s.label for s in d.sources) or "this package",
+        ]
         for d in DATASETS.values()
     ]
-    TextTable("data sets", ["name", "size", "licence", "here", "source"], rows).print()
+    TextTable("data sets", ["name", "size", "licence", "here", "source"], rows, prose=True).print()
 
 
 @data_app.command("get", epilog="Example:  gammafl data get fashion-mnist")
@@ -204,7 +208,10 @@ def _told_how_to_resume(path: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print(f"stopped; go on with: gammafl run --config {path}/config.toml --out {path} --resume", file=sys.stderr)
+        print(
+            f"stopped; go on with: gammafl run --config {path}/config.toml --out {path} --resume",
+            file=sys.stderr,
+        )
         sys.exit(130)
 
 

@@ -6,7 +6,7 @@ An unknown key is an error. A table with a `kind` starts from that kind's own de
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -95,7 +95,7 @@ class Compression(Settings):
     alpha: float = Field(1, gt=0)
     units: Literal["update", "gradient"] = "update"
     scope: Literal["global", "tensor"] = Field("global", description="Top-k and STC: of the model or of each tensor")
-    values: Literal["f32", "f16"] = "f32"
+    values: Literal["f32", "f16"] = Field("f32", description="precision of the values that are not ternary")
 
     @model_validator(mode="after")
     def _k_is_count_or_fraction(self) -> "Compression":
@@ -140,14 +140,14 @@ class RunConfig(Settings):
     batch_size: int = Field(50, ge=1)
     weights: Literal["paper", "normalized"] = "paper"
     threads: int = Field(1, ge=1, description="torch's threads")
-    stepsize: Annotated[Union[InverseStepsize, ExponentialStepsize, ConstantStepsize], Field(discriminator="kind")] = (
+    stepsize: Annotated[InverseStepsize | ExponentialStepsize | ConstantStepsize, Field(discriminator="kind")] = (
         InverseStepsize()
     )
     compression: Compression = Compression()
-    partition: Annotated[Union[LabelPartition, IidPartition, DirichletPartition], Field(discriminator="kind")] = (
+    partition: Annotated[LabelPartition | IidPartition | DirichletPartition, Field(discriminator="kind")] = (
         LabelPartition()
     )
-    averaging: Annotated[Union[TailAverage, ExponentialAverage, NoAverage], Field(discriminator="kind")] = TailAverage()
+    averaging: Annotated[TailAverage | ExponentialAverage | NoAverage, Field(discriminator="kind")] = TailAverage()
     input: Input = Input()
     evaluation: EvaluationSettings = EvaluationSettings()
     wire: Wire = Wire()
@@ -176,7 +176,7 @@ class RunConfig(Settings):
 
 def make_config(*layers: Mapping[str, Any]) -> RunConfig:
     """The configuration from tables of increasing priority, or an `InputError` of one line."""
-    merged: Table = {}
+    merged = {k: f.default.model_dump() for k, f in RunConfig.model_fields.items() if isinstance(f.default, Settings)}
     for layer in layers:
         merged = _merge(merged, layer)
     try:
@@ -244,7 +244,11 @@ def _in_one_line(error: ValidationError) -> str:
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "union_tag_invalid":
         message = f"kind must be one of {first['ctx']['expected_tags']}"
-    return f"{key}: {message}, got {first['input']!r}" if key and first["type"] != "missing" else f"{key} {message}".strip()
+    return (
+        f"{key}: {message}, got {first['input']!r}"
+        if key and first["type"] != "missing"
+        else f"{key} {message}".strip()
+    )
 
 
 def _known_keys(place: Sequence[str]) -> list[str]:

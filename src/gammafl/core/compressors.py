@@ -99,8 +99,7 @@ class TopK(Compressor):
     sizes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        is_count = isinstance(self.k, int | np.integer) and not isinstance(self.k, bool)
-        valid = self.k >= 0 if is_count else 0 < self.k <= 1
+        valid = self.k >= 0 if isinstance(self.k, int) else 0 < self.k <= 1
         require(valid, f"TopK takes a count (int ≥ 0) or a fraction (float in (0, 1]), got {self.k!r}")
         require(self.scope in ("global", "tensor"), f"scope must be 'global' or 'tensor', got {self.scope!r}")
         if self.scope == "tensor":
@@ -110,9 +109,9 @@ class TopK(Compressor):
 
     def take(self, vector: Vector, t: int) -> SparseUpdate:
         if self.scope == "global":
-            k = self.k if isinstance(self.k, int | np.integer) else _ceil_share(_exact(self.k), vector.size)
-            return SparseUpdate(vector.size, *kernels.take_largest(vector, int(k)))
-        share = Fraction(int(self.k), vector.size) if isinstance(self.k, int) else _exact(self.k)
+            k = self.k if isinstance(self.k, int) else _ceil_share(_exact(self.k), vector.size)
+            return SparseUpdate(vector.size, *kernels.take_largest(vector, k))
+        share = Fraction(self.k, max(1, vector.size)) if isinstance(self.k, int) else _exact(self.k)
         indices, values = [], []
         for start, stop in _segments(self.sizes, vector.size):
             part = kernels.take_largest(vector[start:stop], _ceil_share(share, stop - start))
@@ -126,6 +125,9 @@ class _Rounded(Compressor):
     """A compressor whose kept values are rounded; the rounding error stays behind with the rest."""
 
     inner: Compressor
+
+    def __post_init__(self) -> None:
+        require(not isinstance(self.inner, _Rounded), "values are rounded once: not one quantiser around another")
 
     @property
     def sizes(self) -> tuple[int, ...]:  # type: ignore[override]
@@ -146,7 +148,7 @@ class _Rounded(Compressor):
             kept = np.flatnonzero(exact.values).astype(np.uint32)
             exact = SparseUpdate(exact.dim, kept, exact.values[kept])
         values = self.round(exact)
-        rest[exact.indices] += exact.values - values
+        rest[exact.indices] = exact.values - values  # where `inner` has taken all and left zero
         return SparseUpdate(exact.dim, exact.indices, values)
 
 

@@ -68,7 +68,6 @@ def as_vector(value: Any, dim: int, name: str) -> Vector:
     array = np.asarray(value.detach() if hasattr(value, "detach") else value)
     if array.dtype != np.float32 or array.shape != (dim,) or not array.flags.c_contiguous:
         raise InputError(
-            f"{name} must be a contiguous float32 vector of {dim} elements,"
-            f" got {array.dtype} of shape {array.shape}"
+            f"{name} must be a contiguous float32 vector of {dim} elements, got {array.dtype} of shape {array.shape}"
         )
     return array

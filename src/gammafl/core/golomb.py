@@ -29,7 +29,7 @@ def _gaps(indices: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def _coded_bits(gaps: Any, parameter: int) -> int:
+def _coded_bits(gaps: Any, parameter: int) -> Any:
     bits = np.uint64(gaps.size) * np.uint64(parameter + 1)
     for j in range(gaps.size):
         bits += np.uint64(gaps[j]) >> np.uint64(parameter)

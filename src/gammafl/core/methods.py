@@ -3,7 +3,16 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gammafl.core.compressors import STC, Compressor, Dense, GammaFedHT, GammaFedHTQ, HardThreshold, Scope, TopK
+from gammafl.core.compressors import (
+    STC,
+    Compressor,
+    Dense,
+    GammaFedHT,
+    GammaFedHTQ,
+    HardThreshold,
+    Scope,
+    TopK,
+)
 from gammafl.core.errors import InputError
 from gammafl.core.names import did_you_mean
 from gammafl.core.stepsizes import Stepsize

@@ -100,7 +100,11 @@ def _encode_positions(update: SparseUpdate, coding: PositionCoding) -> tuple[Pos
     indices = update.indices
     gaps = golomb.gaps_of(indices)
     parameter, rice_size = golomb.best_parameter(gaps)
-    sizes: dict[PositionCoding, int] = {"rice": 1 + rice_size, "bitmap": -(-update.dim // 8), "raw": 4 * len(update)}
+    sizes: dict[PositionCoding, int] = {
+        "rice": 1 + rice_size,
+        "bitmap": -(-update.dim // 8),
+        "raw": 4 * len(update),
+    }
     kind = min(sizes, key=lambda name: sizes[name]) if coding == "auto" else coding
     if kind == "rice":
         return kind, bytes([parameter]) + golomb.encode(gaps, parameter, rice_size)

@@ -1,6 +1,6 @@
 """A run, resolved: the task, the method and the numbers that the round loop needs."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from gammafl.config import EvaluationSettings, ExponentialAverage, NoAverage, TailAverage
 from gammafl.core.aggregate import Weighting
@@ -9,6 +9,9 @@ from gammafl.core.errors import require
 from gammafl.core.stepsizes import Stepsize
 from gammafl.core.wire import PositionCoding
 from gammafl.tasks.base import Task, dimension
+
+TAIL_AVERAGE = TailAverage()
+EVALUATION = EvaluationSettings()
 
 
 @dataclass(frozen=True)
@@ -24,8 +27,8 @@ class Plan:
     seed: int
     weights: Weighting = "paper"
     positions: PositionCoding = "auto"
-    averaging: TailAverage | ExponentialAverage | NoAverage = field(default_factory=TailAverage)
-    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    averaging: TailAverage | ExponentialAverage | NoAverage = TAIL_AVERAGE
+    evaluation: EvaluationSettings = EVALUATION
 
     def __post_init__(self) -> None:
         require(

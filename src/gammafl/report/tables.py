@@ -17,12 +17,13 @@ Summary = dict[str, Any]
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table of words: the first column to the left, the others to the right."""
+    """A table: the first column to the left, the others to the right unless they are prose."""
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     note: str = ""
+    prose: bool = False
 
     def markdown(self) -> str:
         head = [f"| {' | '.join(self.columns)} |", "|---" + "|---:" * (len(self.columns) - 1) + "|"]
@@ -32,10 +33,14 @@ class TextTable:
     def print(self) -> None:
         table = Table(title=self.title, caption=self.note or None, title_justify="left", caption_justify="left")
         for i, column in enumerate(self.columns):
-            table.add_column(column, justify="right" if i else "left", no_wrap=True)
+            table.add_column(column, justify="right" if i and not self.prose else "left", overflow="fold")
         for row in self.rows:
-            table.add_row(*row)
+            table.add_row(*(row if self.prose or not sys.stdout.isatty() else map(_unbroken, row)))
         console().print(table)
+
+
+def _unbroken(cell: str) -> str:
+    return cell.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def console() -> Console:
@@ -103,7 +108,10 @@ def run_table(summary: Summary, path: str) -> TextTable:
         [f"{summary['metric']}, best", spread(single, "best")],
         [f"{summary['metric']}, averaged model", spread(single, "averaged")],
         ["kept", f"{100 * summary['kept_fraction']:.3f}%"],
-        ["uplink per client", f"{show_bytes(uplink)} ({summary['dense_bytes_per_client'] / uplink:.1f}× less than dense)"],
+        [
+            "uplink per client",
+            f"{show_bytes(uplink)} ({summary['dense_bytes_per_client'] / uplink:.1f}× less than dense)",
+        ],
         ["time", f"{summary['wall_seconds']:.1f} s"],
     ]
     title = f"{LABELS[summary['method']]} on {summary['task']}, seed {summary['seed']}"

@@ -50,14 +50,22 @@ def save(directory: Path, saved: Saved) -> None:
         "wall_seconds": saved.wall_seconds,
         "checksum": _checksum(tensors),
     }
-    temporary = directory / "writing.safetensors"
-    save_file(tensors, temporary, {"gammafl": json.dumps(facts)})
-    with temporary.open("rb") as stream:
-        os.fsync(stream.fileno())
+    write_tensors(directory / "writing.safetensors", tensors, {"gammafl": json.dumps(facts)})
     if (directory / LAST).exists():
         os.replace(directory / LAST, directory / PREVIOUS)
-    os.replace(temporary, directory / LAST)
+    os.replace(directory / "writing.safetensors", directory / LAST)
     _sync_directory(directory)
+
+
+def write_tensors(path: Path, tensors: dict[str, Vector], metadata: dict[str, str] | None = None) -> None:
+    """A safetensors file, flushed to disk."""
+    try:
+        save_file(tensors, path, metadata)
+        with path.open("rb") as stream:
+            os.fsync(stream.fileno())
+    except (SafetensorError, OSError) as error:
+        path.unlink(missing_ok=True)
+        raise InputError(f"can't write {path} ({error}); make room, then go on with --resume") from None
 
 
 def load(directory: Path, say: Say) -> Saved | None:

@@ -32,9 +32,7 @@ class RunDirectory:
             return False
         here = self.config()
         if here != config:
-            raise InputError(
-                f"{self.path} holds another run ({_differences(here, config)}); choose another --out"
-            )
+            raise InputError(f"{self.path} holds another run ({_differences(here, config)}); choose another --out")
         return True
 
     def config(self) -> RunConfig:

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.numpy import save_file
 
 from gammafl import seeds
 from gammafl.config import ConstantStepsize, ExponentialStepsize, RunConfig
-from gammafl.core.compressors import Compressor, Half
+from gammafl.core.compressors import Compressor, Half, Ternary
 from gammafl.core.errors import InputError
 from gammafl.core.kernels import Vector
 from gammafl.core.methods import MethodSettings, make_method
@@ -33,7 +32,11 @@ from gammafl.tasks.data.catalogue import Say
 
 
 def execute(
-    config: RunConfig, path: Path, resume: bool = False, data_dir: Path | None = None, progress: Progress | None = None
+    config: RunConfig,
+    path: Path,
+    resume: bool = False,
+    data_dir: Path | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Runs `config` in `path` and returns its summary.
 
@@ -44,7 +47,9 @@ def execute(
     directory = RunDirectory(path)
     if directory.holds(config):
         if not resume:
-            raise InputError(f"{path} holds this run already; continue or show it with --resume, or choose another --out")
+            raise InputError(
+                f"{path} holds this run already; continue or show it with --resume, or choose another --out"
+            )
         if (summary := directory.summary()) is not None:
             return summary
     began = time.perf_counter()
@@ -146,14 +151,14 @@ def _make_compressor(config: RunConfig, task: Task, stepsize: Stepsize) -> Compr
     chosen = config.compression.model_dump(exclude={"values"})
     settings = MethodSettings(dimension(task), tensor_sizes(task), stepsize, config.iterations, **chosen)
     method = make_method(config.method, settings)
-    return Half(method) if config.compression.values == "f16" else method
+    return Half(method) if config.compression.values == "f16" and not isinstance(method, Ternary) else method
 
 
 def _save_models(task: Task, path: Path, state: ServerState) -> None:
     """The trained model by tensor names, for whoever wants to use it: the raw one and the averaged one."""
-    save_file(_by_name(task, state.model), path / "model.safetensors")
+    checkpoint.write_tensors(path / "model.safetensors", _by_name(task, state.model))
     if state.average is not None:
-        save_file(_by_name(task, state.average), path / "averaged-model.safetensors")
+        checkpoint.write_tensors(path / "averaged-model.safetensors", _by_name(task, state.average))
 
 
 def _by_name(task: Task, model: Vector) -> dict[str, Vector]:

@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from gammafl import seeds
-from gammafl.config import ExponentialAverage, EvaluationSettings, NoAverage, TailAverage
+from gammafl.config import EvaluationSettings, ExponentialAverage, NoAverage, TailAverage
 from gammafl.core.aggregate import Weighting
 from gammafl.core.compressors import Compressor
 from gammafl.core.kernels import Vector
@@ -18,7 +18,7 @@ from gammafl.core.methods import MethodSettings, make_method
 from gammafl.core.stepsizes import Stepsize
 from gammafl.federated import rounds, server
 from gammafl.federated.client import Upload, make_upload
-from gammafl.federated.plan import Plan
+from gammafl.federated.plan import TAIL_AVERAGE, Plan
 from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.rounds import Record
 from gammafl.federated.summary import summarise
@@ -70,7 +70,7 @@ def simulate(
     keep: float = 0.01,
     loss: Loss = nn.functional.cross_entropy,
     weights: Weighting = "paper",
-    averaging: TailAverage | ExponentialAverage | NoAverage | None = None,
+    averaging: TailAverage | ExponentialAverage | NoAverage = TAIL_AVERAGE,
     evaluate_every: int = 20,
     on_round: Callable[[Record], None] | None = None,
 ) -> Result:
@@ -93,7 +93,7 @@ def simulate(
         participants=max(1, round(participation * len(clients))),
         seed=seed,
         weights=weights,
-        averaging=averaging or TailAverage(),
+        averaging=averaging,
         evaluation=EvaluationSettings(every=evaluate_every),
     )
     began = time.perf_counter()

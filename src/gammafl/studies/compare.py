@@ -35,7 +35,9 @@ def check_methods(names: Sequence[str]) -> list[str]:
     """`names` in the order of the tables, with the leaders that the followers among them need."""
     for name in names:
         if name not in METHOD_NAMES:
-            raise InputError(f"no method {name!r}{did_you_mean(name, METHOD_NAMES)}; they are {', '.join(METHOD_NAMES)}")
+            raise InputError(
+                f"no method {name!r}{did_you_mean(name, METHOD_NAMES)}; they are {', '.join(METHOD_NAMES)}"
+            )
     wanted = set(names) | {FOLLOWS[name] for name in names if name in FOLLOWS}
     return [name for name in METHOD_NAMES if name in wanted]
 
@@ -83,9 +85,7 @@ def _report(out: Path, summaries: list[Summary]) -> Comparison:
     (out / "comparison.json").write_text(json.dumps(summaries, indent=2) + "\n")
     (out / "comparison.md").write_text(table.markdown())
     runs = {
-        method: [
-            RunDirectory(out / f"{method}-seed{s['seed']}").records() for s in summaries if s["method"] == method
-        ]
+        method: [RunDirectory(out / f"{method}-seed{s['seed']}").records() for s in summaries if s["method"] == method]
         for method in LABELS
         if any(s["method"] == method for s in summaries)
     }

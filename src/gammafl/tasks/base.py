@@ -31,13 +31,26 @@ class LocalUpdate:
 class Task(Protocol):
     """A learning problem that is spread over clients."""
 
-    name: str
-    metric: str
-    higher_is_better: bool
-    tensors: Mapping[str, tuple[int, ...]]
-    """Name and shape of each tensor of the model, in the order of the flat vector."""
-    client_sizes: Sequence[int]
-    """|D^i|: how many samples each client holds."""
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def metric(self) -> str:
+        """What `Evaluation.metric` is: "accuracy", "perplexity", …"""
+        ...
+
+    @property
+    def higher_is_better(self) -> bool: ...
+
+    @property
+    def tensors(self) -> Mapping[str, tuple[int, ...]]:
+        """Name and shape of each tensor of the model, in the order of the flat vector."""
+        ...
+
+    @property
+    def client_sizes(self) -> Sequence[int]:
+        """|D^i|: how many samples each client holds."""
+        ...
 
     def initial_model(self, rng: np.random.Generator) -> Vector:
         """x_0 as a flat float32 vector."""

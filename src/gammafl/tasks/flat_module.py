@@ -39,7 +39,7 @@ class FlatModule:
     def step(self, loss: torch.Tensor, stepsize: float) -> None:
         """x ← x − γ·∇loss(x). Algorithm 1, line 8."""
         self.gradient.zero_()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self.weights.sub_(self.gradient, alpha=stepsize)
 
 

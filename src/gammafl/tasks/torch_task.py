@@ -98,8 +98,9 @@ class TorchTask:
 def reset_parameters(module: nn.Module) -> None:
     """torch's default initialisation of every layer, from torch's current random state."""
     for layer in module.modules():
-        if hasattr(layer, "reset_parameters"):
-            layer.reset_parameters()
+        reset = getattr(layer, "reset_parameters", None)
+        if callable(reset):
+            reset()
 
 
 def _seed_torch(rng: np.random.Generator) -> None:

@@ -47,13 +47,25 @@ FASHION_MNIST = DataSet(
     licence="MIT",
     files=(
         DataFile(
-            "train-images-idx3-ubyte", "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888", 47_040_016
+            "train-images-idx3-ubyte",
+            "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+            47_040_016,
         ),
-        DataFile("train-labels-idx1-ubyte", "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9", 60_008),
         DataFile(
-            "t10k-images-idx3-ubyte", "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b", 7_840_016
+            "train-labels-idx1-ubyte",
+            "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+            60_008,
         ),
-        DataFile("t10k-labels-idx1-ubyte", "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34", 10_008),
+        DataFile(
+            "t10k-images-idx3-ubyte",
+            "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+            7_840_016,
+        ),
+        DataFile(
+            "t10k-labels-idx1-ubyte",
+            "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+            10_008,
+        ),
     ),
     sources=(
         Web("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"),

@@ -1,0 +1,35 @@
+"""What many tests share: small real tasks, and the readable form of Algorithm 1, lines 12-13."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+from gammafl.core.kernels import Vector
+
+settings.register_profile("default", deadline=None, max_examples=80)
+settings.load_profile("default")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests neither see nor change the user's cache of data sets."""
+    monkeypatch.setenv("GAMMAFL_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture
+def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def vectors(count: int, dim: int, seed: int = 0, scale: float = 1.0) -> list[Vector]:
+    """Random vectors, reproducible."""
+    rng = np.random.default_rng(seed)
+    return [(scale * rng.standard_normal(dim)).astype(np.float32) for _ in range(count)]
+
+
+os.environ.setdefault("COLUMNS", "140")

@@ -1,0 +1,125 @@
+"""Error feedback: the fused kernels against the readable three lines, bit for bit, and conservation."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import gammafl as gf
+from gammafl.core import kernels
+from gammafl.core.compressors import Compressor
+from gammafl.core.kernels import Vector
+from gammafl.core.sparse import SparseUpdate
+from tests.conftest import vectors
+from tests.core.test_compressors import COMPRESSORS, ROUNDING, every_compressor
+
+EPSILON = float(np.finfo(np.float32).eps)
+
+
+def round_update(compress: Compressor, delta: Vector, residual: Vector, t: int) -> tuple[SparseUpdate, Vector]:
+    """Algorithm 1, lines 12-13, as one reads them."""
+    wanted = residual + delta
+    sent = compress(wanted, t)  # line 12
+    return sent, wanted - sent.dense()  # line 13
+
+
+@every_compressor
+@pytest.mark.parametrize("dim", [0, 1, 63, 64, 65, 1000])
+def test_the_fused_form_agrees_with_the_readable_one_bit_for_bit(name: str, dim: int) -> None:
+    method = COMPRESSORS[name]
+    memory, residual = gf.ErrorFeedback(method, dim), np.zeros(dim, np.float32)
+    for t, delta in enumerate(vectors(6, dim, scale=0.4), start=1):
+        expected, residual = round_update(method, delta, residual, 5 * t)
+        assert memory.compress(delta, 5 * t) == expected
+        np.testing.assert_array_equal(memory.residual, residual)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("method", [gf.HardThreshold(2.5), gf.TopK(0.001), gf.TopK(0.9)])
+def test_results_do_not_depend_on_the_number_of_threads(
+    method: Compressor, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "SLICE_AT_LEAST", 100)
+    monkeypatch.setattr(kernels, "_threads", threads)
+    delta, residual = vectors(2, 10_007)
+    expected, rest = round_update(method, delta, residual.copy(), 0)
+    memory = gf.ErrorFeedback(method, delta.size, residual.copy())
+    assert memory.compress(delta, 0) == expected
+    np.testing.assert_array_equal(memory.residual, rest)
+
+
+@every_compressor
+def test_what_is_not_sent_is_remembered(name: str) -> None:
+    """Σ updates = Σ sent + residual, up to the roundings that the invariant in core/error_feedback.py allows."""
+    dim, method = 500, COMPRESSORS[name]
+    memory = gf.ErrorFeedback(method, dim)
+    computed, sent, allowed = np.zeros(dim), np.zeros(dim), np.zeros(dim)
+    for t, delta in enumerate(vectors(30, dim, scale=0.3), start=1):
+        wanted = np.abs(memory.residual.astype(float) + delta)
+        update = memory.compress(delta, 5 * t)
+        computed += delta
+        sent += update.dense()
+        allowed += EPSILON / 2 * (wanted + np.abs(memory.residual))
+    assert (np.abs(computed - sent - memory.residual) <= allowed).all()
+
+
+@pytest.mark.parametrize("name", sorted(COMPRESSORS.keys() - ROUNDING))
+def test_where_no_sum_is_rounded_nothing_at_all_is_lost(name: str) -> None:
+    """Multiples of 2⁻¹⁰ add up exactly in float32, so conservation is an equality."""
+    dim, rng = 300, np.random.default_rng(1)
+    memory = gf.ErrorFeedback(COMPRESSORS[name], dim)
+    computed, sent = np.zeros(dim), np.zeros(dim)
+    for t in range(1, 40):
+        delta = (rng.integers(-1024, 1025, dim) / 1024).astype(np.float32)
+        computed += delta
+        sent += memory.compress(delta, t).dense()
+    np.testing.assert_array_equal(computed, sent + memory.residual)
+
+
+@given(hnp.arrays(np.float32, 70, elements=st.floats(-1, 1, width=32)), st.integers(0, 69))
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
+def test_an_update_that_is_not_finite_is_refused_and_changes_nothing(poison: float, start: Vector, at: int) -> None:
+    for method in (gf.HardThreshold(0.1), gf.TopK(3), gf.Dense(), gf.STC(4)):
+        memory = gf.ErrorFeedback(method, 70, start.copy())
+        delta = np.ones(70, np.float32)
+        delta[at:] = poison
+        with pytest.raises(gf.InputError, match=rf"at position {at} of 70"):
+            memory.compress(delta, 0)
+        assert memory.residual.tobytes() == start.tobytes()
+
+
+def test_a_sum_that_overflows_is_refused_and_changes_nothing() -> None:
+    large = np.full(3, 3e38, np.float32)
+    memory = gf.ErrorFeedback(gf.TopK(0), 3)
+    memory.compress(large, 0)
+    with pytest.raises(gf.InputError, match="position 0"):
+        memory.compress(large, 0)
+    np.testing.assert_array_equal(memory.residual, large)
+    memory.compress(-large, 0)
+    np.testing.assert_array_equal(memory.residual, 0)
+
+
+def test_a_tensor_is_taken_without_being_copied_or_changed() -> None:
+    delta = torch.linspace(-1, 1, 100, requires_grad=True)
+    before = delta.detach().clone()
+    by_tensor = gf.ErrorFeedback(gf.HardThreshold(0.5), 100).compress(delta, 0)
+    by_array = gf.ErrorFeedback(gf.HardThreshold(0.5), 100).compress(before.numpy(), 0)
+    assert by_tensor == by_array
+    assert torch.equal(delta.detach(), before)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        np.zeros(9, np.float32),
+        np.zeros(10),
+        np.zeros((2, 5), np.float32),
+        np.zeros(20, np.float32)[::2],
+        [0.0],
+    ],
+)
+def test_a_delta_of_another_shape_or_type_is_refused_by_name(bad: object) -> None:
+    with pytest.raises(gf.InputError, match="delta must be a contiguous float32 vector of 10 elements"):
+        gf.ErrorFeedback(gf.Dense(), 10).compress(bad, 0)

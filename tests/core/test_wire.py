@@ -1,0 +1,166 @@
+"""The wire format: what is sent arrives, nothing else is accepted, and the sizes are what docs/wire-format.md says."""
+
+import math
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gammafl as gf
+from gammafl.core.wire import HEADER, POSITIONS, VALUES, PositionCoding, ValueCoding
+
+
+@st.composite
+def updates(draw: st.DrawFn) -> gf.SparseUpdate:
+    """Sparse, dense, empty; full precision, halves, ternary; any finite value."""
+    dim = draw(st.one_of(st.integers(0, 200), st.sampled_from([2**20, 2**31 + 5, 2**32 - 1])))
+    chosen = draw(st.sets(st.integers(0, max(0, dim - 1)), max_size=min(dim, 60)))
+    if dim <= 60 and draw(st.booleans()):
+        chosen = set(range(dim))
+    indices = np.array(sorted(chosen), np.uint32)
+    finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
+    halves = st.floats(width=16, allow_nan=False, allow_infinity=False)
+    few = st.sampled_from([0.25, -0.25])
+    values = draw(
+        st.sampled_from([finite, halves, few]).flatmap(
+            lambda s: st.lists(s, min_size=len(chosen), max_size=len(chosen))
+        )
+    )
+    return gf.SparseUpdate(dim, indices, np.array(values, np.float32))
+
+
+@given(updates())
+def test_what_is_encoded_is_decoded_bit_for_bit(update: gf.SparseUpdate) -> None:
+    payload = gf.encode(update)
+    assert gf.decode(payload) == update
+    assert gf.encode(gf.decode(payload)) == payload
+
+
+@given(updates(), st.sampled_from(["rice", "bitmap", "raw"]))
+def test_every_position_coding_carries_every_update(update: gf.SparseUpdate, coding: PositionCoding) -> None:
+    if coding == "bitmap" and update.dim > 2**20:
+        return  # half a gigabyte of bitmap
+    payload = gf.encode(update, positions=coding)
+    assert gf.decode(payload) == update
+    assert len(gf.encode(update)) <= len(payload)
+
+
+@given(updates())
+def test_f32_is_never_smaller_than_what_auto_takes(update: gf.SparseUpdate) -> None:
+    assert len(gf.encode(update)) <= len(gf.encode(update, values="f32"))
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_are_an_update_or_a_wire_error(data: bytes) -> None:
+    with pytest.raises(gf.WireError):
+        gf.decode(data)
+
+
+@given(updates(), st.data())
+def test_a_damaged_message_is_refused(update: gf.SparseUpdate, data: st.DataObject) -> None:
+    payload = bytearray(gf.encode(update))
+    at = data.draw(st.integers(0, len(payload) - 1))
+    payload[at] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(gf.WireError):
+        gf.decode(payload)
+
+
+@given(updates(), st.data())
+def test_a_message_that_ends_early_or_goes_on_is_refused(update: gf.SparseUpdate, data: st.DataObject) -> None:
+    payload = gf.encode(update)
+    with pytest.raises(gf.WireError):
+        gf.decode(payload[: data.draw(st.integers(0, len(payload) - 1))])
+    with pytest.raises(gf.WireError):
+        gf.decode(payload + b"\0")
+
+
+def forge(positions: PositionCoding, values: ValueCoding, dim: int, count: int, body: bytes, version: int = 1) -> bytes:
+    """A message with a right checksum, whatever else it says."""
+    kinds = POSITIONS.index(positions) | VALUES.index(values) << 4
+    head = HEADER.pack(b"gF", version, kinds, dim, count, 0)[:12]
+    return head + struct.pack("<I", zlib.crc32(body, zlib.crc32(head))) + body
+
+
+@given(
+    st.sampled_from(POSITIONS), st.sampled_from(VALUES), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1),
+    st.binary(max_size=60),
+)  # fmt: skip
+def test_a_forged_message_gives_its_one_update_or_a_wire_error(
+    positions: PositionCoding, values: ValueCoding, dim: int, count: int, body: bytes
+) -> None:
+    payload = forge(positions, values, dim, count, body)
+    try:
+        update = gf.decode(payload)
+    except gf.WireError:
+        return
+    assert update.dim == dim
+    assert len(update) == count
+    assert gf.encode(update, positions, values) == payload
+
+
+ONE = struct.pack("<f", 1.0)
+FORGED = {
+    "a billion entries in 40 bytes": forge("rice", "f32", 2**31, 10**9, bytes(24)),
+    "all of four billion": forge("all", "ternary", 2**32 - 1, 2**32 - 1, bytes(24)),
+    "a bitmap of four billion": forge("bitmap", "f32", 2**32 - 1, 3, bytes(24)),
+    "more entries than elements": forge("raw", "f32", 1, 2, bytes(16)),
+    "an index beyond the dimension": forge("raw", "f32", 5, 1, struct.pack("<I", 5) + ONE),
+    "indices out of order": forge("raw", "f32", 9, 2, struct.pack("<II", 4, 3) + ONE + ONE),
+    "an index twice": forge("raw", "f32", 9, 2, struct.pack("<II", 4, 4) + ONE + ONE),
+    "NaN": forge("raw", "f32", 9, 1, struct.pack("<If", 4, math.nan)),
+    "infinity as a half": forge("raw", "f16", 9, 1, struct.pack("<Ie", 4, math.inf)),
+    "an infinite magnitude": forge("raw", "ternary", 9, 1, struct.pack("<IHfB", 4, 1, math.inf, 0)),
+    "no magnitude": forge("raw", "ternary", 9, 1, struct.pack("<IHB", 4, 0, 0)),
+    "a negative magnitude": forge("raw", "ternary", 9, 1, struct.pack("<IHfB", 4, 1, -1.0, 0)),
+    "set padding bits": forge("raw", "ternary", 9, 1, struct.pack("<IHfB", 4, 1, 1.0, 2)),
+    "two runs of one magnitude": forge("raw", "ternary", 9, 2, struct.pack("<IIHffIB", 1, 2, 2, 1.0, 1.0, 1, 0)),
+    "a Rice parameter of 200": forge("rice", "f32", 9, 1, bytes([200]) + bytes(30)),
+    "a Rice parameter that is not the best": forge("rice", "f32", 9, 1, bytes([5, 0]) + ONE),
+    "a unary code without end": forge("rice", "f32", 2**32 - 1, 1, bytes([0]) + b"\xff" * 40),
+    "a newer version": forge("raw", "f32", 9, 1, struct.pack("<If", 4, 1.0), version=2),
+}
+
+
+@pytest.mark.parametrize("payload", FORGED.values(), ids=FORGED)
+def test_a_hostile_message_is_refused(payload: bytes) -> None:
+    with pytest.raises(gf.WireError):
+        gf.decode(payload)
+
+
+@pytest.mark.parametrize(
+    ("update", "problem"),
+    [
+        (gf.SparseUpdate(5, [1, 1], [1, 2]), "strictly increasing"),
+        (gf.SparseUpdate(5, [5], [1]), "outside"),
+        (gf.SparseUpdate(5, [1], [math.nan]), "not finite"),
+        (gf.SparseUpdate(5, [1, 2], [1]), "2 indices for 1 values"),
+        (gf.SparseUpdate(5, None, [1]), "1 values for all of 5"),
+        (gf.SparseUpdate(2**32, [1], [1]), "dim must be"),
+    ],
+)
+def test_an_update_that_could_not_be_decoded_is_not_encoded(update: gf.SparseUpdate, problem: str) -> None:
+    with pytest.raises(gf.InputError, match=problem):
+        gf.encode(update)
+
+
+def test_sizes_are_those_of_the_specification() -> None:
+    full = gf.SparseUpdate(1000, None, np.linspace(0.1, 1, 1000))
+    assert len(gf.encode(full)) == HEADER.size + 4000  # no positions
+    assert len(gf.encode(gf.SparseUpdate(0, [], []))) == HEADER.size
+    assert len(gf.encode(gf.SparseUpdate(2**31, [], []))) == HEADER.size
+    signs = np.where(np.arange(1000) % 3, 0.5, -0.5)
+    assert len(gf.encode(gf.SparseUpdate(1000, None, signs))) == HEADER.size + 2 + 4 + 125
+
+
+@pytest.mark.parametrize("kept", [1e-4, 1e-3, 1e-2, 0.05, 0.1, 0.2, 0.3])
+def test_scattered_positions_cost_at_most_5_percent_more_than_their_entropy(kept: float) -> None:
+    dim = 1_000_000
+    indices = np.flatnonzero(np.random.default_rng(3).random(dim) < kept)
+    p = len(indices) / dim
+    entropy_bytes = dim * -(p * math.log2(p) + (1 - p) * math.log2(1 - p)) / 8
+    values = np.random.default_rng(4).standard_normal(len(indices))
+    positions = len(gf.encode(gf.SparseUpdate(dim, indices, values))) - HEADER.size - 4 * len(indices)
+    assert positions <= 1.05 * entropy_bytes + 8

@@ -1,0 +1,71 @@
+"""Partitions: nothing twice, nothing lost, and the label counts that were asked for."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gammafl as gf
+from gammafl.config import DirichletPartition, IidPartition, LabelPartition
+from gammafl.federated.partition import Shards, split
+
+LABELS = np.repeat(np.arange(10), 120)[np.random.default_rng(0).permutation(1200)]
+PARTITIONS = [
+    IidPartition(),
+    LabelPartition(classes=2),
+    LabelPartition(classes=3, scheme="equal"),
+    DirichletPartition(concentration=0.5),
+]
+
+
+def shards_of(settings: IidPartition | LabelPartition | DirichletPartition, clients: int, seed: int) -> Shards:
+    return split(LABELS, clients, settings, np.random.default_rng(seed))
+
+
+@given(st.sampled_from(PARTITIONS), st.sampled_from([10, 20, 30]), st.integers(0, 1000))
+def test_every_sample_belongs_to_exactly_one_client(settings: LabelPartition, clients: int, seed: int) -> None:
+    shards = shards_of(settings, clients, seed)
+    assert len(shards) == clients
+    np.testing.assert_array_equal(np.sort(np.concatenate(shards)), np.arange(len(LABELS)))
+
+
+@given(st.sampled_from(["niid-bench", "equal"]), st.integers(1, 10), st.integers(0, 1000))
+def test_a_client_holds_exactly_the_labels_asked_for(scheme: str, classes: int, seed: int) -> None:
+    settings = LabelPartition.model_validate({"classes": classes, "scheme": scheme})
+    assert all(len(np.unique(LABELS[shard])) == classes for shard in shards_of(settings, 10, seed))
+
+
+def test_niid_bench_gives_client_i_label_i_and_sizes_that_differ() -> None:
+    shards = shards_of(LabelPartition(classes=2), 10, 1)
+    assert all(i in LABELS[shard] for i, shard in enumerate(shards))
+    assert len({len(shard) for shard in shards}) > 1
+
+
+@given(st.integers(1, 10), st.integers(0, 1000))
+def test_the_equal_scheme_gives_every_client_as_many_samples(classes: int, seed: int) -> None:
+    shards = shards_of(LabelPartition(classes=classes, scheme="equal"), 10, seed)
+    sizes = [len(shard) for shard in shards]
+    assert max(sizes) - min(sizes) <= classes  # one sample a label where 120 does not divide evenly
+
+
+def test_a_small_concentration_is_more_skewed_than_a_large_one() -> None:
+    def largest_share(concentration: float) -> float:
+        shards = shards_of(DirichletPartition(concentration=concentration), 10, 2)
+        return float(np.mean([np.bincount(LABELS[s]).max() / len(s) for s in shards]))
+
+    assert largest_share(0.1) > largest_share(100)
+
+
+@pytest.mark.parametrize(
+    ("settings", "clients", "problem"),
+    [
+        (LabelPartition(classes=11), 10, "classes=11"),
+        (IidPartition(), 1201, "too few"),
+        (DirichletPartition(concentration=1e-3), 200, "concentration"),
+    ],
+)
+def test_a_partition_that_can_not_be_made_says_why(
+    settings: LabelPartition | IidPartition | DirichletPartition, clients: int, problem: str
+) -> None:
+    with pytest.raises(gf.InputError, match=problem):
+        shards_of(settings, clients, 0)

@@ -1,0 +1,159 @@
+"""The round loop is Algorithm 1: equivalences that anchor it, conservation, seeds."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+import gammafl as gf
+from gammafl import seeds
+from gammafl.config import ExponentialAverage, NoAverage, TailAverage
+from gammafl.core.compressors import Compressor
+from gammafl.core.kernels import Vector
+from gammafl.federated import server
+from gammafl.federated.client import Upload
+from gammafl.federated.residuals import ResidualStore
+from gammafl.federated.rounds import run_rounds, start
+from gammafl.runtimes.simulator import InProcess
+from tests.problems import METHODS, STEPSIZE, Quadratic, plan_for, run
+
+EPSILON = float(np.finfo(np.float32).eps)
+every_method = pytest.mark.parametrize("name", METHODS)
+
+
+@pytest.mark.parametrize("all_of_it", [gf.HardThreshold(0.0), gf.TopK(50), gf.TopK(1.0)], ids=repr)
+def test_a_threshold_of_zero_and_top_d_are_fedavg_bit_for_bit(all_of_it: Compressor) -> None:
+    assert run(plan_for(all_of_it))[0].model.tobytes() == run(plan_for(gf.Dense()))[0].model.tobytes()
+
+
+def test_dense_with_one_client_is_plain_sgd() -> None:
+    task = Quadratic(sizes=(7,))
+    plan = plan_for(gf.Dense(), task, participants=1)
+    x = start(plan).model
+    for t in range(plan.iterations):
+        if t % plan.local_steps == 0:
+            rng = seeds.generator(plan.seed, "batches", t // plan.local_steps, 0)
+        x -= np.float32(STEPSIZE(t)) * task.gradient(0, x, rng)
+    np.testing.assert_allclose(run(plan)[0].model, x, rtol=1e-5, atol=1e-6)
+
+
+@every_method
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(name: str) -> None:
+    first, again, other = (run(plan_for(METHODS[name], seed=seed)) for seed in (3, 3, 4))
+    assert first[0].model.tobytes() == again[0].model.tobytes()
+    assert first[2] == again[2]
+    assert first[0].model.tobytes() != other[0].model.tobytes()
+
+
+@every_method
+def test_every_method_more_than_halves_the_distance_to_the_optimum(name: str) -> None:
+    plan = plan_for(METHODS[name], participants=4)
+    assert run(plan)[2][-1]["metric"] < 0.5 * plan.task.evaluate(start(plan).model).metric
+
+
+@every_method
+def test_what_clients_computed_is_in_the_model_or_in_their_residuals(name: str) -> None:
+    """Σ updates = Σ sent + residual for each client, up to float32's roundings; unpicked clients keep theirs."""
+    task = Quadratic()
+    plan = plan_for(METHODS[name], task)
+    state, residuals = start(plan), ResidualStore(plan.method, plan.dim)
+    carrier = InProcess(plan, residuals)
+    sent, allowed = np.zeros((4, plan.dim)), np.zeros((4, plan.dim))
+    while state.round < plan.rounds:
+        participants = server.pick_participants(plan, state.round)
+        before = {client: residual.copy() for client, residual in residuals.residuals().items()}
+        accepted, refused = server.receive(carrier.exchange(participants, state.model, state.round), plan.dim)
+        server.apply(plan, state, accepted)
+        assert not refused
+        for client, residual in before.items():
+            assert client in participants or np.array_equal(residual, residuals.memory(client).residual)
+        for upload, update in accepted:
+            sent[upload.client] += update.dense()
+            size = np.abs(update.dense()) + np.abs(residuals.memory(upload.client).residual)
+            allowed[upload.client] += 2 * EPSILON * size
+    for client in range(4):
+        computed = sum((delta.astype(float) for c, delta in task.deltas if c == client), np.zeros(plan.dim))
+        lost = np.abs(computed - sent[client] - residuals.memory(client).residual)
+        assert (lost <= allowed[client] + EPSILON * np.abs(computed)).all()
+
+
+def test_bytes_in_the_records_are_those_of_the_messages() -> None:
+    plan = plan_for(METHODS["gamma-fedht"])
+    state = start(plan)
+    lengths: list[int] = []
+
+    class Counting(InProcess):
+        def exchange(self, participants: Sequence[int], model: Vector, round_number: int) -> list[Upload]:
+            uploads = super().exchange(participants, model, round_number)
+            lengths.append(sum(len(upload.payload) for upload in uploads))
+            return uploads
+
+    carrier = Counting(plan, ResidualStore(plan.method, plan.dim))
+    records = list(run_rounds(plan, state, carrier))
+    assert [record["uplink_bytes"] for record in records] == lengths
+    assert state.totals.uplink_bytes == sum(lengths)
+
+
+def test_the_threshold_of_a_round_is_that_of_the_iteration_it_ends_at() -> None:
+    seen: list[int] = []
+
+    class Spy(gf.Dense):
+        def take(self, vector: np.ndarray, t: int) -> gf.SparseUpdate:
+            seen.append(t)
+            return super().take(vector, t)
+
+    run(plan_for(Spy(), iterations=15, participants=1))
+    assert seen == [5, 10, 15]
+
+
+def test_a_bad_upload_costs_only_itself() -> None:
+    plan = plan_for(gf.Dense())
+    good = Upload(1, gf.encode(gf.SparseUpdate(50, [7], [1.0])), 0.0)
+    short = Upload(2, gf.encode(gf.SparseUpdate(3, [0], [1.0])), 0.0)
+    accepted, refused = server.receive([Upload(0, b"garbage", 0.0), good, short], plan.dim)
+    assert [upload.client for upload, _ in accepted] == [1]
+    assert set(refused) == {0, 2}
+    assert "3 elements for a model of 50" in refused[2]
+
+
+def test_participants_are_distinct_and_all_clients_get_their_turn() -> None:
+    plan = plan_for(gf.Dense(), Quadratic(sizes=[5] * 20), participants=7)
+    picked = [server.pick_participants(plan, r) for r in range(200)]
+    assert all(len(set(p)) == 7 for p in picked)
+    counts = np.bincount(np.concatenate(picked), minlength=20)
+    assert counts.min() > 0.5 * 200 * 7 / 20
+
+
+def test_the_tail_average_is_the_mean_of_the_last_models() -> None:
+    plan = plan_for(gf.Dense(), averaging=TailAverage(fraction=0.25))
+    state, models = start(plan), []
+    for _ in run_rounds(plan, state, InProcess(plan, ResidualStore(plan.method, plan.dim))):
+        models.append(state.model.copy())
+    assert state.average is not None
+    np.testing.assert_allclose(state.average, np.mean(models[-10:], axis=0), rtol=1e-5, atol=1e-6)
+
+
+def test_the_exponential_average_follows_its_recursion_and_averaging_does_not_change_the_model() -> None:
+    plan = plan_for(gf.Dense(), averaging=ExponentialAverage(decay=0.9))
+    state, average = start(plan), None
+    for _ in run_rounds(plan, state, InProcess(plan, ResidualStore(plan.method, plan.dim))):
+        average = state.model.copy() if average is None else 0.9 * average + 0.1 * state.model
+    assert state.average is not None
+    assert average is not None
+    np.testing.assert_allclose(state.average, average, rtol=1e-4, atol=1e-5)
+    without = run(plan_for(gf.Dense(), averaging=NoAverage()))
+    assert without[0].average is None
+    assert without[0].model.tobytes() == state.model.tobytes()
+
+
+def test_normalized_weights_are_the_papers_where_shards_are_equal() -> None:
+    paper, normalized = (
+        run(plan_for(gf.Dense(), Quadratic(sizes=[5] * 4), weights=w))[0].model for w in ("paper", "normalized")
+    )
+    np.testing.assert_allclose(paper, normalized, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("changes", [{"iterations": 201}, {"participants": 5}, {"participants": 0}])
+def test_a_plan_that_does_not_add_up_is_refused(changes: dict[str, int]) -> None:
+    with pytest.raises(gf.InputError):
+        plan_for(gf.Dense(), **changes)

@@ -1,0 +1,169 @@
+"""A run that is killed at any instant and resumed ends with the same bytes as one left alone."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gammafl as gf
+from gammafl.config import RunConfig, make_config
+from gammafl.runtimes.runs import execute
+
+SETTINGS = {
+    "task": "logistic-mini",
+    "method": "gamma-fedht",
+    "iterations": 60,
+    "seed": 7,
+    "evaluation": {"every": 4, "last": 2},
+    "averaging": {"kind": "tail", "fraction": 0.5},
+    "checkpoint": {"every_seconds": 0},
+}
+
+KILLER = """
+import json, os, signal, sys
+from pathlib import Path
+from gammafl.config import make_config
+from gammafl.report.progress import Silent
+from gammafl.runtimes import checkpoint
+from gammafl.runtimes.runs import execute
+from gammafl.runtimes.run_directory import Ledger
+
+settings, path, where, when = json.loads(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+calls = 0
+
+def killing(function):
+    def wrapper(*args, **kwargs):
+        global calls
+        calls += 1
+        if calls == when:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*args, **kwargs)
+    return wrapper
+
+if where == "ledger":
+    Ledger.append = killing(Ledger.append)
+elif where == "half a line":
+    append = Ledger.append
+    def half(self, record):
+        global calls
+        calls += 1
+        if calls == when:
+            self.stream.write(json.dumps(record).encode()[:40])
+            self.stream.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+        append(self, record)
+    Ledger.append = half
+elif where == "writing a checkpoint":
+    checkpoint.save_file = killing(checkpoint.save_file)
+elif where == "renaming":
+    os.replace = killing(os.replace)
+execute(make_config(settings), path, resume=True, progress=Silent())
+"""
+
+
+@pytest.fixture(scope="module")
+def unkilled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("whole") / "run"
+    execute(config(), path)
+    return path
+
+
+def config(**changes: object) -> RunConfig:
+    return make_config(SETTINGS, changes)
+
+
+def same(path: Path, other: Path) -> bool:
+    """The model, the averaged model, the ledger; and of the summary all but the time."""
+    files = ("model.safetensors", "averaged-model.safetensors", "rounds.jsonl")
+    summaries = [json.loads((p / "summary.json").read_text()) | {"wall_seconds": 0} for p in (path, other)]
+    return all((path / f).read_bytes() == (other / f).read_bytes() for f in files) and summaries[0] == summaries[1]
+
+
+def kill(path: Path, where: str, when: int) -> None:
+    command = [sys.executable, "-c", KILLER, json.dumps(SETTINGS), str(path), where, str(when)]
+    assert subprocess.run(command, capture_output=True).returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("where", "when"),
+    [
+        ("ledger", 1),
+        ("ledger", 9),
+        ("half a line", 6),
+        ("writing a checkpoint", 5),
+        ("renaming", 10),
+        ("renaming", 11),
+    ],
+)
+def test_killed_and_resumed_is_the_same_as_left_alone(where: str, when: int, tmp_path: Path, unkilled: Path) -> None:
+    path = tmp_path / "run"
+    kill(path, where, when)
+    assert not (path / "summary.json").exists()
+    execute(config(), path, resume=True)
+    assert same(path, unkilled)
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path, unkilled: Path) -> None:
+    path = tmp_path / "run"
+    kill(path, "ledger", 9)
+    last = path / "checkpoint" / "last.safetensors"
+    content = bytearray(last.read_bytes())
+    content[-5] ^= 1
+    last.write_bytes(content)
+    execute(config(), path, resume=True)
+    assert same(path, unkilled)
+
+
+def test_when_no_checkpoint_is_whole_the_run_says_so_and_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    kill(path, "ledger", 9)
+    for name in ("last", "previous"):
+        (path / "checkpoint" / f"{name}.safetensors").write_bytes(b"rubbish")
+    before = (path / "rounds.jsonl").read_bytes()
+    with pytest.raises(gf.InputError, match=r"no checkpoint in .* is whole"):
+        execute(config(), path, resume=True)
+    assert (path / "rounds.jsonl").read_bytes() == before
+
+
+def test_a_finished_run_is_read_and_not_run_again(unkilled: Path) -> None:
+    before = {p: p.stat().st_mtime_ns for p in unkilled.rglob("*")}
+    assert execute(config(), unkilled, resume=True) == json.loads((unkilled / "summary.json").read_text())
+    assert {p: p.stat().st_mtime_ns for p in unkilled.rglob("*")} == before
+
+
+def test_without_resume_an_existing_run_is_left_alone(unkilled: Path) -> None:
+    before = {p: p.stat().st_mtime_ns for p in unkilled.rglob("*")}
+    with pytest.raises(gf.InputError, match="--resume"):
+        execute(config(), unkilled)
+    with pytest.raises(gf.InputError, match="seed = 7 there, 8 asked for"):
+        execute(config(seed=8), unkilled, resume=True)
+    assert {p: p.stat().st_mtime_ns for p in unkilled.rglob("*")} == before
+
+
+def test_the_written_configuration_runs_again_as_it_is(tmp_path: Path, unkilled: Path) -> None:
+    from gammafl.config import read_toml
+
+    execute(make_config(read_toml(unkilled / "config.toml")), tmp_path / "again")
+    assert same(tmp_path / "again", unkilled)
+
+
+@pytest.mark.parametrize("positions", ["rice", "bitmap", "raw"])
+def test_the_wire_format_does_not_change_the_model(positions: str, tmp_path: Path, unkilled: Path) -> None:
+    execute(config(wire={"positions": positions}), tmp_path / "run")
+    assert (tmp_path / "run/model.safetensors").read_bytes() == (unkilled / "model.safetensors").read_bytes()
+
+
+def test_the_summary_has_every_key_of_the_design(unkilled: Path) -> None:
+    keys = """task method seed dim iterations rounds clients participants metric final last_mean best averaged
+    kept_fraction uplink_bytes uplink_bytes_per_client value_bytes_per_client dense_bytes_per_client wall_seconds"""
+    summary = json.loads((unkilled / "summary.json").read_text())
+    assert set(keys.split()) <= summary.keys()
+    records = [json.loads(line) for line in (unkilled / "rounds.jsonl").read_text().splitlines()]
+    assert summary["uplink_bytes"] == sum(record["uplink_bytes"] for record in records)
+    assert summary["uplink_bytes_per_client"] == summary["uplink_bytes"] / 5
+    assert summary["value_bytes_per_client"] == 4 * sum(record["kept"] for record in records) / 5
+    assert summary["dense_bytes_per_client"] == 4 * 10_250 * 12
+    assert summary["averaged"] == records[-1]["averaged_metric"]

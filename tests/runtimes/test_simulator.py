@@ -1,0 +1,116 @@
+"""gf.simulate: any module, any data sets."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+import gammafl as gf
+from gammafl import seeds
+from gammafl.core.names import METHOD_NAMES
+from tests.problems import blobs
+
+STEPSIZE = gf.InverseDecay(50, 500)
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 3))
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_every_method_learns_with_ones_own_model_and_data(method: str) -> None:
+    clients, test = blobs()
+    result = gf.simulate(
+        network(), clients, test, method=method, stepsize=STEPSIZE, iterations=300, keep=0.1, batch_size=10
+    )
+    assert result.summary["final"] > 0.9
+    assert result.summary["dim"] == 8 * 16 + 16 + 16 * 3 + 3
+    assert len(result.rounds) == 60
+    inputs, labels = test.tensors
+    accuracy = (result.model(inputs).argmax(1) == labels).float().mean().item()
+    assert accuracy == pytest.approx(result.summary["final"])
+
+
+def test_the_callers_model_and_random_state_are_left_alone() -> None:
+    model, (clients, test) = network(), blobs()
+    before, random_state = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    gf.simulate(model, clients, test, stepsize=STEPSIZE, iterations=20)
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_dense_with_one_client_is_torchs_own_sgd() -> None:
+    (data,), test = blobs(clients=1)
+    model = nn.Linear(8, 3)
+    result = gf.simulate(model, [data], test, method="fedavg", stepsize=STEPSIZE, iterations=50, batch_size=7)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    inputs, labels = data.tensors
+    for r in range(10):
+        rows = seeds.generator(0, "batches", r, 0).integers(len(labels), size=35).reshape(5, 7)
+        for i, row in enumerate(rows):
+            optimizer.param_groups[0]["lr"] = STEPSIZE(5 * r + i)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs[row]), labels[row]).backward()
+            optimizer.step()
+    for ours, theirs in zip(result.model.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_a_data_set_with_items_does_what_its_tensors_do() -> None:
+    class Items(Dataset[tuple[torch.Tensor, int]]):
+        def __init__(self, tensors: tuple[torch.Tensor, ...]) -> None:
+            self.inputs, self.labels = tensors
+
+        def __len__(self) -> int:
+            return len(self.labels)
+
+        def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
+            return self.inputs[i], int(self.labels[i])
+
+    clients, test = blobs()
+    model = nn.Linear(8, 3)
+    by_tensors = gf.simulate(model, clients, test, stepsize=STEPSIZE, iterations=50)
+    by_items = gf.simulate(
+        model, [Items(c.tensors) for c in clients], Items(test.tensors), stepsize=STEPSIZE, iterations=50
+    )
+    assert by_tensors.rounds == by_items.rounds
+
+
+def test_a_run_that_diverges_says_so() -> None:
+    clients, test = blobs()
+    with pytest.raises(gf.InputError, match="not finite"):
+        gf.simulate(network(), clients, test, method="fedavg", stepsize=gf.Constant(1e30), iterations=50)
+
+
+@pytest.mark.parametrize(
+    ("model", "problem"),
+    [
+        (nn.Sequential(nn.Linear(8, 3), nn.BatchNorm1d(3)), "batch normalisation"),
+        (nn.Linear(8, 3).double(), "float32"),
+        (nn.Flatten(), "no trainable parameters"),
+    ],
+)
+def test_a_model_that_can_not_be_federated_is_refused_with_the_reason(model: nn.Module, problem: str) -> None:
+    clients, test = blobs()
+    with pytest.raises(gf.InputError, match=problem):
+        gf.simulate(model, clients, test, stepsize=STEPSIZE, iterations=5)
+
+
+def test_a_mistyped_method_and_an_empty_data_set_are_refused_by_name() -> None:
+    clients, test = blobs()
+    with pytest.raises(gf.InputError, match="did you mean 'gamma-fedht'"):
+        gf.simulate(network(), clients, test, method="gama-fedht", stepsize=STEPSIZE, iterations=5)
+    empty = torch.utils.data.TensorDataset(torch.empty(0, 8), torch.empty(0, dtype=torch.long))
+    with pytest.raises(gf.InputError, match=r"client_datasets\[1\]"):
+        gf.simulate(network(), [clients[0], empty], test, stepsize=STEPSIZE, iterations=5)
+
+
+def test_frozen_parameters_stay_and_are_not_sent() -> None:
+    model, (clients, test) = network(), blobs()
+    model[0].requires_grad_(False)
+    result = gf.simulate(model, clients, test, method="fedavg", stepsize=STEPSIZE, iterations=20)
+    assert result.summary["dim"] == 16 * 3 + 3
+    assert torch.equal(result.model.state_dict()["0.weight"], model.state_dict()["0.weight"])

@@ -1,0 +1,114 @@
+"""Data sets: found in order, verified, stored whole or not at all."""
+
+import gzip
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gammafl as gf
+from gammafl.tasks.data import catalogue
+from gammafl.tasks.data.catalogue import DataSet, load_files
+from gammafl.tasks.data.files import DataFile, write_atomically
+from gammafl.tasks.data.images import fashion_mnist_mini
+
+CONTENT = {"a-ubyte": b"first file", "b-ubyte": b"second file"}
+
+
+class Shelf:
+    """A source that hands out what it is told to."""
+
+    label = "the shelf"
+
+    def __init__(self, contents: dict[str, bytes] | None) -> None:
+        self.contents = contents
+        self.asked = 0
+
+    def fetch(self, files: tuple[DataFile, ...]) -> dict[str, bytes]:
+        self.asked += 1
+        if self.contents is None:
+            raise gf.InputError("the shelf is empty")
+        return self.contents
+
+
+def dataset(*sources: Shelf) -> DataSet:
+    files = tuple(DataFile(n, hashlib.sha256(c).hexdigest(), len(c)) for n, c in CONTENT.items())
+    return DataSet("two-files", "for tests", "none", files, sources)
+
+
+def test_the_first_source_that_has_it_fills_the_cache_and_is_asked_once() -> None:
+    said: list[str] = []
+    empty, shelf = Shelf(None), Shelf(CONTENT)
+    data = dataset(empty, shelf)
+    assert data.present() == "no"
+    for _ in range(2):
+        assert load_files(data, None, said.append) == CONTENT
+    assert (empty.asked, shelf.asked) == (1, 1)
+    assert data.present() == "yes"
+    assert "from the shelf" in said[-2]
+    assert "from the cache" in said[-1]
+
+
+def test_when_no_source_has_it_every_reason_is_given() -> None:
+    with pytest.raises(gf.InputError, match=r"the shelf is empty; the shelf is empty\. .*--data-dir"):
+        load_files(dataset(Shelf(None), Shelf(None)), None, lambda _: None)
+
+
+def test_the_users_directory_comes_first_plain_or_gzipped_at_any_depth(tmp_path: Path) -> None:
+    (tmp_path / "deep/er").mkdir(parents=True)
+    (tmp_path / "deep/er/a-ubyte").write_bytes(CONTENT["a-ubyte"])
+    (tmp_path / "b-ubyte.gz").write_bytes(gzip.compress(CONTENT["b-ubyte"]))
+    shelf = Shelf(CONTENT)
+    assert load_files(dataset(shelf), tmp_path, lambda _: None) == CONTENT
+    assert shelf.asked == 0
+
+
+def test_a_missing_file_of_the_users_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a-ubyte").write_bytes(CONTENT["a-ubyte"])
+    with pytest.raises(gf.InputError, match="has no b-ubyte"):
+        load_files(dataset(), tmp_path, lambda _: None)
+
+
+@pytest.mark.parametrize("damage", [b"", b"first fil", b"first file!", b"First file"])
+def test_a_damaged_cache_is_detected_and_named(damage: bytes) -> None:
+    data = dataset(Shelf(CONTENT))
+    load_files(data, None, lambda _: None)
+    (data.cache / "a-ubyte").write_bytes(damage)
+    with pytest.raises(gf.InputError, match="a-ubyte is damaged"):
+        load_files(data, None, lambda _: None)
+    catalogue.fetch(data, lambda _: None)
+    assert load_files(data, None, lambda _: None) == CONTENT
+
+
+def test_a_truncated_gzip_is_detected_and_named(tmp_path: Path) -> None:
+    for name, content in CONTENT.items():
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(content)[:-9])
+    with pytest.raises(gf.InputError, match=r"a-ubyte\.gz is damaged"):
+        load_files(dataset(), tmp_path, lambda _: None)
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "file"
+    write_atomically(target, b"old")
+
+    def fail(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(OSError, match="No space"):
+        write_atomically(target, b"new")
+    assert target.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_the_embedded_part_is_balanced_and_of_the_right_shape() -> None:
+    data = fashion_mnist_mini()
+    assert data.train.shape == (5000, 1, 28, 28)
+    assert data.test.shape == (2000, 1, 28, 28)
+    assert data.train.dtype == np.uint8
+    np.testing.assert_array_equal(np.bincount(data.train_labels), 500)
+    np.testing.assert_array_equal(np.bincount(data.test_labels), 200)
+    assert data.train.mean() / 255 == pytest.approx(0.28604, abs=0.01)  # the whole data set's mean

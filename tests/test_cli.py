@@ -1,0 +1,239 @@
+"""The command line as a user meets it: results, help, and one clear line for each mistake."""
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gammafl import cli
+from gammafl.core.names import METHOD_NAMES
+
+QUICK = ["--set", "iterations=20", "--set", "evaluation.every=2"]
+
+
+def gammafl(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    """(exit code, standard output, standard error) of a command, run in this process."""
+    saved, sys.argv = sys.argv, ["gammafl", *arguments]
+    try:
+        cli.main()
+        code = 0
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    finally:
+        sys.argv = saved
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.mark.parametrize(("stepsize", "initial"), [("inverse", "6.42e-02"), ("exponential", "1.21e-01")])
+def test_calibrate_prints_the_papers_cnn_row(stepsize: str, initial: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = f"calibrate --dim 235690 --keep 0.001 --iterations 40000 --stepsize {stepsize} --json"
+    code, out, _ = gammafl(*arguments.split(), capsys=capsys)
+    values = json.loads(out)
+    assert code == 0
+    assert f"{values['threshold']:.2e}" == "3.26e-02"
+    assert f"{values['initial_threshold']:.2e}" == initial
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_run_writes_a_run_directory_and_says_what_came_out(
+    method: str, in_tmp: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = gammafl("run", "logistic-mini", "--method", method, *QUICK, capsys=capsys)
+    path = in_tmp / f"runs/logistic-mini-{method}-seed0"
+    assert code == 0
+    assert "uplink per client" in out
+    assert {p.name for p in path.iterdir()} >= {"config.toml", "rounds.jsonl", "summary.json", "checkpoint"}
+    assert json.loads((path / "summary.json").read_text())["method"] == method
+
+
+def test_json_output_is_json_lines_that_end_in_the_summary(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = gammafl("run", "logistic-mini", "--method", "ht", *QUICK, "--json", capsys=capsys)
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [line["round"] for line in lines[:-1]] == [2, 4]
+    assert lines[-1]["final"] == lines[-2]["metric"]
+
+
+def test_a_second_run_gets_a_directory_of_its_own_and_resume_finds_the_last(
+    in_tmp: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ["run", "logistic-mini", "--method", "ht", *QUICK]
+    for _ in range(2):
+        assert gammafl(*run, capsys=capsys)[0] == 0
+    assert sorted(p.name for p in (in_tmp / "runs").iterdir()) == [
+        "logistic-mini-ht-seed0",
+        "logistic-mini-ht-seed0-2",
+    ]
+    code, out, _ = gammafl(*run, "--resume", capsys=capsys)
+    assert code == 0
+    assert "seed0-2" in out
+
+
+def test_compare_gives_top_k_and_stc_as_many_entries_as_their_leaders(
+    in_tmp: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["compare", "logistic-mini", *QUICK, "--seeds", "0,1", "--jobs", "1", "--out", "c"]
+    code, out, _ = gammafl(*arguments, capsys=capsys)
+    assert code == 0
+    assert "less than FedAVG" in out
+    summaries = json.loads((in_tmp / "c/comparison.json").read_text())
+    assert len(summaries) == 12
+    kept = {(s["method"], s["seed"]): s["kept_fraction"] * s["dim"] for s in summaries}
+    for follower, leader in (("top-k", "gamma-fedht"), ("stc", "gamma-fedht-q")):
+        for seed in (0, 1):
+            assert kept[follower, seed] == pytest.approx(kept[leader, seed], abs=0.5)
+    assert (in_tmp / "c/comparison.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_parallel_jobs_give_the_same_results_as_one_job(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for jobs in ("1", "2"):
+        arguments = [
+            "compare",
+            "logistic-mini",
+            *QUICK,
+            "--methods",
+            "top-k,ht",
+            "--jobs",
+            jobs,
+            "--out",
+            jobs,
+        ]
+        assert gammafl(*arguments, capsys=capsys)[0] == 0
+    results = [json.loads((in_tmp / jobs / "comparison.json").read_text()) for jobs in ("1", "2")]
+    for one, two in zip(*results, strict=True):
+        assert one | {"wall_seconds": 0} == two | {"wall_seconds": 0}
+
+
+def test_a_comparison_is_not_run_twice(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["compare", "logistic-mini", *QUICK, "--methods", "ht,fedavg", "--jobs", "1", "--out", "c"]
+    first = gammafl(*arguments, capsys=capsys)[1]
+    before = (in_tmp / "c/ht-seed0/rounds.jsonl").stat().st_mtime_ns
+    second = gammafl(*arguments, capsys=capsys)[1]
+    assert second[second.index("method") :] == first[first.index("method") :]
+    assert (in_tmp / "c/ht-seed0/rounds.jsonl").stat().st_mtime_ns == before
+
+
+MISTAKES = {
+    "task": ("run logistc-mini --method ht", "did you mean 'logistic-mini'"),
+    "no task": ("run --method ht", "which task?"),
+    "no method": ("run logistic-mini", "method Field required"),
+    "method": ("run logistic-mini --method gama-fedht", "did you mean 'gamma-fedht'"),
+    "methods": ("compare logistic-mini --methods ht,topk", "did you mean 'top-k'"),
+    "key": ("run logistic-mini --method ht --set iteratons=5", "did you mean 'iterations'"),
+    "nested key": ("run logistic-mini --method ht --set partition.clases=5", "did you mean 'classes'"),
+    "key of another kind": (
+        "run logistic-mini --method ht --set partition.kind=iid --set partition.classes=5",
+        "unknown key 'partition.classes'",
+    ),
+    "kind": ("run logistic-mini --method ht --set partition.kind=idd", "kind must be one of"),
+    "value": ("run logistic-mini --method ht --set iterations=many", "iterations:"),
+    "no value": ("run logistic-mini --method ht --set iterations", "key=value"),
+    "length": ("run logistic-mini --method ht --set iterations=7", "multiple of local_steps"),
+    "negative threshold": (
+        "run logistic-mini --method ht --set compression.threshold=-1",
+        "compression.threshold",
+    ),
+    "classes": ("run logistic-mini --method ht --set partition.classes=11", "10 classes"),
+    "seeds": ("compare logistic-mini --seeds 0,one", "--seeds takes whole numbers"),
+    "stepsize": ("calibrate --dim 10 --keep 0.1 --iterations 10 --stepsize linear", "inverse or exponential"),
+    "keep": ("calibrate --dim 10 --keep 1.1 --iterations 10", "kept_fraction"),
+    "config file": ("run --config nowhere.toml", "can't read the configuration nowhere.toml"),
+    "data set": ("data get fasion-mnist", "did you mean 'fashion-mnist'"),
+    "data directory": ("run logistic-fmnist --method ht --data-dir nowhere", "nowhere does not exist"),
+    "out is a file": ("run logistic-mini --method ht --out file.txt", "file.txt"),
+    "out can't be made": (
+        "run logistic-mini --method ht --out /dev/full/run --set iterations=5",
+        "/dev/full",
+    ),
+    "option": ("run logistic-mini --metod ht", "--method"),
+}
+
+
+@pytest.mark.parametrize(("command", "expected"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_gives_one_clear_line_and_exit_code_2(
+    command: str, expected: str, in_tmp: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (in_tmp / "file.txt").write_text("mine")
+    code, out, err = gammafl(*command.split(), capsys=capsys)
+    assert code == 2
+    assert expected in err
+    assert "Traceback" not in out + err
+    if err.startswith("error: "):
+        assert err.count("\n") == 1
+    assert [p.name for p in in_tmp.iterdir()] == ["file.txt"]
+
+
+def test_another_run_in_the_directory_is_named_and_left_alone(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = ["run", "logistic-mini", "--method", "ht", *QUICK, "--out", "mine"]
+    assert gammafl(*run, capsys=capsys)[0] == 0
+    before = {p: p.read_bytes() for p in (in_tmp / "mine").rglob("*") if p.is_file()}
+    code, _, err = gammafl(*run, capsys=capsys)
+    assert code == 2
+    assert "--resume" in err
+    code, _, err = gammafl(*run, "--seed", "1", "--resume", capsys=capsys)
+    assert code == 2
+    assert "seed = 0 there, 1 asked for" in err
+    assert {p: p.read_bytes() for p in (in_tmp / "mine").rglob("*") if p.is_file()} == before
+
+
+def test_a_corrupt_data_file_is_named(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
+        (in_tmp / f"{name}-ubyte.gz").write_bytes(gzip.compress(b"not the data"))
+    code, _, err = gammafl("run", "logistic-fmnist", "--method", "ht", "--data-dir", ".", capsys=capsys)
+    assert code == 2
+    assert "train-images-idx3-ubyte.gz is damaged" in err
+    assert not (in_tmp / "runs").exists()
+
+
+def test_a_full_disk_is_one_clear_line_and_the_run_resumes(in_tmp: Path) -> None:
+    """A file size limit stands in for the full disk: the ledger can't grow past it."""
+    run = [
+        sys.executable,
+        "-m",
+        "gammafl.cli",
+        "run",
+        "logistic-mini",
+        "--method",
+        "ht",
+        *QUICK,
+        "--out",
+        "mine",
+    ]
+    limited = [
+        "bash",
+        "-c",
+        'ulimit -f 8; trap "" XFSZ; exec "$@"',
+        "bash",
+        *run,
+        "--set",
+        "checkpoint.every_seconds=0",
+    ]
+    full = subprocess.run(limited, capture_output=True, text=True)
+    assert full.returncode == 2, full.stderr
+    assert "Traceback" not in full.stderr
+    assert full.stderr.count("\n") == 1
+    done = subprocess.run([*run, "--set", "checkpoint.every_seconds=0", "--resume"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "compare", "calibrate", "data list", "data get", "tasks"])
+def test_help_shows_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = gammafl(*command.split(), "--help", capsys=capsys)
+    assert code == 0
+    assert f"gammafl {command}" in out[out.index("Example") :]
+
+
+def test_help_needs_neither_torch_nor_the_compiler() -> None:
+    code = "import sys, gammafl.cli; sys.exit(bool({'torch', 'numba', 'matplotlib'} & sys.modules.keys()))"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_data_list_shows_what_is_here(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = gammafl("data", "list", capsys=capsys)
+    assert code == 0
+    assert "fashion-mnist-mini" in out
+    assert "embedded" in out

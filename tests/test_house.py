@@ -1,0 +1,58 @@
+"""Imports go one way: cli → studies → runtimes → federated → tasks → core; report is a side wing."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import gammafl
+
+ROOT = Path(gammafl.__file__).parent
+LIGHT = {"seeds", "config"}
+ALLOWED = {
+    "core": {"core"},
+    "config": {"core"},
+    "seeds": set(),
+    "tasks": {"core", "tasks"} | LIGHT,
+    "federated": {"core", "tasks", "federated"} | LIGHT,
+    "report": {"core", "report"} | LIGHT,
+    "runtimes": {"core", "tasks", "federated", "runtimes", "report"} | LIGHT,
+    "studies": {"core", "tasks", "federated", "runtimes", "studies", "report"} | LIGHT,
+}
+
+
+def imports(path: Path) -> set[str]:
+    """The rooms of the package that a file imports from."""
+    rooms = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "gammafl":
+            parts = node.module.split(".")
+            rooms |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            rooms |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("gammafl.")}
+    return rooms
+
+
+@pytest.mark.parametrize("room", ALLOWED)
+def test_imports_go_one_way(room: str) -> None:
+    files = sorted((ROOT / room).rglob("*.py")) or [ROOT / f"{room}.py"]
+    against = {str(file.relative_to(ROOT)): imports(file) - ALLOWED[room] for file in files}
+    assert not {file: rooms for file, rooms in against.items() if rooms}
+
+
+def test_core_knows_neither_torch_nor_files() -> None:
+    for file in (ROOT / "core").glob("*.py"):
+        names = {
+            alias.name
+            for node in ast.walk(ast.parse(file.read_text()))
+            if isinstance(node, ast.Import)
+            for alias in node.names
+        }
+        assert not names & {"torch", "pathlib", "io"}, file
+
+
+def test_every_public_name_can_be_used() -> None:
+    for name in gammafl.__all__:
+        assert getattr(gammafl, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        gammafl.nothing  # noqa: B018
