@@ -64,11 +64,9 @@ def mean_curve(seeds: Sequence[Records]) -> tuple[Curve, Curve, Curve]:
 
 
 def moving_average(values: Curve) -> Curve:
-    """Mean of the last `SMOOTHING` values, of fewer at the start."""
-    sums = np.cumsum(np.concatenate([[0.0], values]))
-    ends = np.arange(1, len(values) + 1)
-    starts = np.maximum(0, ends - SMOOTHING)
-    return (sums[ends] - sums[starts]) / (ends - starts)
+    """Mean over `SMOOTHING` evaluations around each, over fewer at both ends."""
+    window = np.ones(min(SMOOTHING, len(values)))
+    return np.convolve(values, window, "same") / np.convolve(np.ones(len(values)), window, "same")
 
 
 def _finish(axes: Axes, x_label: str, y_label: str | None) -> None:

@@ -23,7 +23,7 @@ PRESETS = {
     "logistic-mini": Preset(
         "logistic regression on 5,000 Fashion-MNIST images that come with the package",
         "fashion-mnist-mini",
-        {"iterations": 4000, "evaluation": {"every": 8, "last": 30}},
+        {"iterations": 2000, "evaluation": {"every": 4, "last": 30}},
     ),
     "logistic-fmnist": Preset(
         "Logistic@FMNIST of the paper: 10,250 parameters, 60,000 images",
