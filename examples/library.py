@@ -1,6 +1,6 @@
 """gammafl as a library, from a vector to bytes and back, and one's own model in the simulator.
 
-    python examples/library.py
+python examples/library.py
 """
 
 import numpy as np

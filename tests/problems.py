@@ -42,7 +42,7 @@ class Quadratic:
         self.deltas: list[tuple[int, Vector]] = []
 
     def initial_model(self, rng: np.random.Generator) -> Vector:
-        return rng.standard_normal(self.centres.shape[1], np.float32)
+        return np.asarray(rng.standard_normal(self.centres.shape[1:]), np.float32)
 
     def gradient(self, client: int, x: Vector, rng: np.random.Generator) -> Vector:
         return x - self.centres[client] + np.float32(0.1) * rng.standard_normal(x.size, np.float32)

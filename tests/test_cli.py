@@ -185,7 +185,7 @@ def test_a_corrupt_data_file_is_named(in_tmp: Path, capsys: pytest.CaptureFixtur
         (in_tmp / f"{name}-ubyte.gz").write_bytes(gzip.compress(b"not the data"))
     code, _, err = gammafl("run", "logistic-fmnist", "--method", "ht", "--data-dir", ".", capsys=capsys)
     assert code == 2
-    assert "train-images-idx3-ubyte.gz is damaged" in err
+    assert "damaged or not the official data: train-images-idx3-ubyte" in err
     assert not (in_tmp / "runs").exists()
 
 

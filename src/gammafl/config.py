@@ -110,6 +110,7 @@ class Input(Settings):
     """How images become numbers."""
 
     resize: Literal["bilinear", "pad"] = Field("bilinear", description="28×28 → 32×32")
+    augment: bool = Field(False, description="training images are cropped and mirrored at random")
     mean: tuple[float, ...] = (0.1307,)
     std: tuple[Annotated[float, Field(gt=0)], ...] = (0.3081,)
 

@@ -25,16 +25,17 @@ class Shelf:
         self.contents = contents
         self.asked = 0
 
-    def fetch(self, files: tuple[DataFile, ...]) -> dict[str, bytes]:
+    def fetch(self, folder: Path) -> None:
         self.asked += 1
         if self.contents is None:
             raise gf.InputError("the shelf is empty")
-        return self.contents
+        for name, content in self.contents.items():
+            (folder / name).write_bytes(content)
 
 
 def dataset(*sources: Shelf) -> DataSet:
-    files = tuple(DataFile(n, hashlib.sha256(c).hexdigest(), len(c)) for n, c in CONTENT.items())
-    return DataSet("two-files", "for tests", "none", files, sources)
+    files = tuple(DataFile(n, len(c), hashlib.sha256(c).hexdigest()) for n, c in CONTENT.items())
+    return DataSet("two-files", "for tests", "none", files, sources=sources)
 
 
 def test_the_first_source_that_has_it_fills_the_cache_and_is_asked_once() -> None:
@@ -48,6 +49,13 @@ def test_the_first_source_that_has_it_fills_the_cache_and_is_asked_once() -> Non
     assert data.present() == "yes"
     assert "from the shelf" in said[-2]
     assert "from the cache" in said[-1]
+
+
+def test_a_source_with_other_content_is_passed_over() -> None:
+    said: list[str] = []
+    wrong = Shelf({**CONTENT, "a-ubyte": b"something else"})
+    assert load_files(dataset(wrong, Shelf(CONTENT)), None, said.append) == CONTENT
+    assert any("not from there" in line and "a-ubyte" in line for line in said)
 
 
 def test_when_no_source_has_it_every_reason_is_given() -> None:
@@ -75,7 +83,7 @@ def test_a_damaged_cache_is_detected_and_named(damage: bytes) -> None:
     data = dataset(Shelf(CONTENT))
     load_files(data, None, lambda _: None)
     (data.cache / "a-ubyte").write_bytes(damage)
-    with pytest.raises(gf.InputError, match="a-ubyte is damaged"):
+    with pytest.raises(gf.InputError, match=r"two-files is damaged.*a-ubyte"):
         load_files(data, None, lambda _: None)
     catalogue.fetch(data, lambda _: None)
     assert load_files(data, None, lambda _: None) == CONTENT

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from gammafl.config import Input, RunConfig
 from gammafl.core.errors import require
+from gammafl.tasks.augment import crop_and_flip
 from gammafl.tasks.data.catalogue import Say
 from gammafl.tasks.data.images import Array, load_images
-from gammafl.tasks.models import logistic
+from gammafl.tasks.models import MODELS
 from gammafl.tasks.presets import preset_named
 from gammafl.tasks.samples import ImageSamples
 from gammafl.tasks.torch_task import TorchTask, reset_parameters
@@ -22,16 +23,21 @@ Split = Callable[[NDArray[np.integer]], list[NDArray[np.int64]]]
 
 def build_task(config: RunConfig, split: Split, data_dir: Path | None, say: Say) -> TorchTask:
     """The task of `config`, its training samples dealt to the clients by `split`."""
-    data = load_images(preset_named(config.task).dataset, data_dir, say)
+    preset = preset_named(config.task)
+    data = load_images(preset.dataset, data_dir, say)
     normalise = normaliser(config.input, channels=data.train.shape[1])
     train = to_32(data.train, config.input)
     test = ImageSamples(to_32(data.test, config.input), data.test_labels, normalise)
-    clients = [ImageSamples(train, data.train_labels, normalise, rows) for rows in split(data.train_labels)]
-    return TorchTask(config.task, logistic(), clients, test, config.batch_size, initialise=reset_parameters)
+    augment = crop_and_flip if config.input.augment else None
+    clients = [ImageSamples(train, data.train_labels, normalise, rows, augment) for rows in split(data.train_labels)]
+    model = MODELS[preset.model](int(data.train_labels.max()) + 1)
+    return TorchTask(config.task, model, clients, test, config.batch_size, initialise=reset_parameters)
 
 
 def to_32(images: Array, settings: Input) -> Array:
-    """28×28 → 32×32, by interpolation or by a border of zeros; still uint8."""
+    """28×28 → 32×32, by interpolation or by a border of zeros; still uint8. What is 32×32 stays."""
+    if images.shape[-1] == 32:
+        return images
     if settings.resize == "pad":
         return np.pad(images, ((0, 0), (0, 0), (2, 2), (2, 2)))
     resized = np.empty((*images.shape[:2], 32, 32), np.uint8)

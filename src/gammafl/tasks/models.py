@@ -1,8 +1,49 @@
 """The paper's networks (Table I), by parameter count."""
 
+from collections.abc import Callable, Iterator
+
 from torch import nn
 
+VGG11S = (32, "M", 64, "M", 128, 128, "M", 128, 128, "M", 128, 128, "M")
+"""Channels of the 3×3 convolutions; M halves the image."""
 
-def logistic(inputs: int = 1024, classes: int = 10) -> nn.Module:
-    """Logistic: 32×32 grey input, Linear(1024, 10), 10,250 parameters."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, classes))
+
+def logistic(classes: int = 10) -> nn.Module:
+    """Logistic: 32×32 grey input, 10,250 parameters."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(1024, classes))
+
+
+def cnn(classes: int = 10) -> nn.Module:
+    """CNN: 32×32 colour input, 235,690 parameters."""
+    return nn.Sequential(
+        nn.Conv2d(3, 32, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 32, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(800, 256),
+        nn.ReLU(),
+        nn.Linear(256, classes),
+    )
+
+
+def vgg11s(classes: int = 10) -> nn.Module:
+    """VGG11s: 32×32 colour input, no batch norm, no dropout; 865,482 parameters with 10 classes."""
+
+    def features() -> Iterator[nn.Module]:
+        channels = 3
+        for width in VGG11S:
+            if isinstance(width, str):
+                yield nn.MaxPool2d(2)
+            else:
+                yield nn.Conv2d(channels, width, 3, padding=1)
+                yield nn.ReLU()
+                channels = width
+
+    head = [nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, classes)]
+    return nn.Sequential(*features(), nn.Flatten(), *head)
+
+
+MODELS: dict[str, Callable[[int], nn.Module]] = {"logistic": logistic, "cnn": cnn, "vgg11s": vgg11s}

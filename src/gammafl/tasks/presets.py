@@ -12,23 +12,40 @@ from gammafl.core.names import did_you_mean
 
 @dataclass(frozen=True)
 class Preset:
-    """A task's data set and the settings in which it differs from `RunConfig`'s defaults."""
+    """A task's model and data set, and the settings in which it differs from `RunConfig`'s defaults."""
 
     description: str
+    model: str
     dataset: str
     settings: dict[str, Any] = field(default_factory=dict)
 
 
+CIFAR10_INPUT = {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2023, 0.1994, 0.2010), "augment": True}
+
 PRESETS = {
     "logistic-mini": Preset(
         "logistic regression on 5,000 Fashion-MNIST images that come with the package",
+        "logistic",
         "fashion-mnist-mini",
         {"iterations": 2000, "evaluation": {"every": 4, "last": 30}},
     ),
     "logistic-fmnist": Preset(
         "Logistic@FMNIST of the paper: 10,250 parameters, 60,000 images",
+        "logistic",
         "fashion-mnist",
         {"iterations": 20_000},
+    ),
+    "cnn-cifar10": Preset(
+        "CNN@CIFAR-10 of the paper: 235,690 parameters, 50,000 images",
+        "cnn",
+        "cifar10",
+        {
+            "iterations": 40_000,
+            "batch_size": 8,
+            "compression": {"keep": 0.001},
+            "input": CIFAR10_INPUT,
+            "evaluation": {"every": 200, "last": 8},
+        },
     ),
 }
 

@@ -1,5 +1,6 @@
 """Samples that are fetched a batch at a time: no Python per sample for data that is held as arrays."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ from gammafl.core.errors import InputError
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 Indices = NDArray[np.int64]
+Transform = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Samples(Protocol):
@@ -34,11 +36,13 @@ class ImageSamples:
         self,
         images: NDArray[np.uint8],
         labels: NDArray[np.uint8],
-        normalise: Callable[[torch.Tensor], torch.Tensor],
+        normalise: Transform,
         chosen: Indices | None = None,
+        augment: Transform | None = None,
     ) -> None:
-        self.images = torch.from_numpy(images)
-        self.labels = torch.from_numpy(labels)
+        self.images = _shared(images)
+        self.labels = _shared(labels)
+        self.augment = augment
         self.normalise = normalise
         self.chosen = np.arange(len(labels)) if chosen is None else chosen
 
@@ -47,7 +51,18 @@ class ImageSamples:
 
     def batch(self, indices: Indices) -> Batch:
         rows = torch.from_numpy(self.chosen[indices])
-        return self.normalise(self.images[rows]), self.labels[rows].long()
+        images = self.images[rows]
+        if self.augment is not None:
+            images = self.augment(images)
+        # Channels last is what convolutions on a CPU are fastest with.
+        return self.normalise(images).contiguous(memory_format=torch.channels_last), self.labels[rows].long()
+
+
+def _shared(array: NDArray[np.uint8]) -> torch.Tensor:
+    """A tensor on the array's own memory, which may be read-only: samples are only ever read."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(array)
 
 
 class TensorSamples:

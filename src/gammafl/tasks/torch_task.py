@@ -13,7 +13,7 @@ from gammafl.tasks.flat_module import FlatModule
 from gammafl.tasks.samples import Samples
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-EVALUATION_BATCH = 2000
+EVALUATION_BATCH = 250
 
 
 class TorchTask:

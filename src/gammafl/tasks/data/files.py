@@ -1,9 +1,9 @@
-"""Verified files on disk: cache directory, checksums, atomic writes, plain or gzipped reading."""
+"""Verified files on disk: cache directory, checksums, atomic writes, plain or compressed reading."""
 
 import gzip
 import hashlib
+import lzma
 import os
-import tempfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +13,11 @@ from gammafl.core.errors import InputError
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of a data set, by the sha256 of its uncompressed bytes."""
+    """A file of a data set as it is kept: by the sha256 of its uncompressed bytes, where one is known."""
 
     name: str
-    sha256: str
     bytes: int
+    sha256: str | None = None
 
 
 def cache_directory() -> Path:
@@ -27,49 +27,50 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gammafl"
 
 
-def find(directory: Path, file: DataFile) -> Path | None:
-    """`file` in `directory` or below it, plain or as .gz."""
-    for name in (file.name, file.name + ".gz"):
-        if (directory / name).is_file():
-            return directory / name
-        if below := sorted(directory.glob(f"**/{name}")):
-            return below[0]
+def find(directory: Path, *names: str) -> Path | None:
+    """The first of `names` in `directory` or below it, plain or compressed."""
+    for name in names:
+        for ending in ("", ".gz", ".xz"):
+            if (path := directory / (name + ending)).exists():
+                return path
+            if below := sorted(directory.glob(f"**/{name}{ending}")):
+                return below[0]
     return None
 
 
-def read_verified(path: Path, file: DataFile) -> bytes:
-    """The uncompressed content of `path`; a damaged file is an error that names it."""
+def read_plain(path: Path) -> bytes:
+    """The uncompressed content of `path`."""
     try:
         content = path.read_bytes()
         if path.suffix == ".gz":
-            content = gzip.decompress(content)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            return gzip.decompress(content)
+        return lzma.decompress(content) if path.suffix == ".xz" else content
+    except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
         raise InputError(f"{path} is damaged ({error}); remove it and fetch it again") from None
     except OSError as error:
         raise InputError(f"can't read {path}: {error.strerror}") from None
-    verify(content, file, str(path))
-    return content
 
 
-def verify(content: bytes, file: DataFile, origin: str) -> None:
+def verify(content: bytes | memoryview, file: DataFile, origin: str) -> None:
+    """Refuses content that is not `file`, and says where it came from."""
     found = hashlib.sha256(content).hexdigest()
-    if found != file.sha256:
+    if file.sha256 not in (None, found):
         raise InputError(
-            f"{origin} is damaged or not the official file: {len(content)} bytes with sha256 {found[:12]}…,"
-            f" expected {file.bytes} bytes with {file.sha256[:12]}…; remove it and fetch it again"
+            f"{origin} is damaged or not the official data: {file.name} has {len(content)} bytes with sha256"
+            f" {found[:12]}…, expected {file.bytes} with {str(file.sha256)[:12]}…; remove it and fetch it again"
         )
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Either the old file or the whole new one, whatever happens meanwhile."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        with os.fdopen(handle, "wb") as stream:
+        with temporary.open("wb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise

