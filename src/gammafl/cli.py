@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gammafl.config import RunConfig, make_config, parse_settings, read_toml
+from gammafl.config import RunConfig, described, make_config, parse_settings, read_toml
 from gammafl.core.errors import InputError
 from gammafl.core.names import METHOD_NAMES
 
@@ -42,7 +42,7 @@ def run(
     set_: Set = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run directory; a new one in runs/ by default.")] = None,
-    resume: Annotated[bool, typer.Option(help="Go on with a run from its last checkpoint.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run from its last checkpoint.")] = False,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
@@ -128,14 +128,21 @@ def calibrate(
         print(f"λ_0 = {initial:.4e}   γ-FedHT:  --set compression.initial_threshold={initial:.6g}")
 
 
-@app.command(epilog="Example:  gammafl tasks")
-def tasks() -> None:
-    """List the tasks and what they train on."""
+@app.command(epilog="Example:  gammafl tasks logistic-fmnist")
+def tasks(
+    name: Annotated[str | None, typer.Argument(help="Show all settings of this task.")] = None,
+) -> None:
+    """List the tasks; with a name, the task's settings, their defaults and what they mean."""
     from gammafl.report.tables import TextTable
-    from gammafl.tasks.presets import PRESETS
+    from gammafl.tasks.presets import PRESETS, preset_named
 
-    rows = [[name, preset.description, preset.dataset] for name, preset in PRESETS.items()]
-    TextTable("tasks", ["name", "what it is", "data set"], rows, prose=True).print()
+    if name is None:
+        rows = [[task, preset.description, preset.dataset] for task, preset in PRESETS.items()]
+        TextTable("tasks", ["name", "what it is", "data set"], rows, prose=True).print()
+    else:
+        config = make_config(preset_named(name).settings, {"task": name, "method": METHOD_NAMES[0]})
+        note = "change with --set KEY=VALUE; a table with a kind takes that kind's settings"
+        TextTable(name, ["key", "value", "meaning"], described(config), note, prose=True).print()
 
 
 @data_app.command("list", epilog="Example:  gammafl data list")

@@ -56,8 +56,8 @@ class LabelPartition(Settings):
     """#C=k: each client holds samples of `classes` labels."""
 
     kind: Literal["labels"] = "labels"
-    classes: int = Field(2, ge=1)
-    scheme: Literal["niid-bench", "equal"] = "niid-bench"
+    classes: int = Field(2, ge=1, description="labels a client holds")
+    scheme: Literal["niid-bench", "equal"] = Field("niid-bench", description="shards of unequal or of equal size")
 
 
 class DirichletPartition(Settings):
@@ -92,8 +92,8 @@ class Compression(Settings):
     k: int | float | None = Field(None, description="Top-k and STC: count (int) or fraction (float) instead of keep")
     threshold: float | None = Field(None, ge=0, description="λ of HT")
     initial_threshold: float | None = Field(None, ge=0, description="λ_0 of γ-FedHT")
-    alpha: float = Field(1, gt=0)
-    units: Literal["update", "gradient"] = "update"
+    alpha: float = Field(1, gt=0, description="α of λ_t")
+    units: Literal["update", "gradient"] = Field("update", description="λ_t on the update, or λ_t·γ_t")
     scope: Literal["global", "tensor"] = Field("global", description="Top-k and STC: of the model or of each tensor")
     values: Literal["f32", "f16"] = Field("f32", description="precision of the values that are not ternary")
 
@@ -121,25 +121,25 @@ class EvaluationSettings(Settings):
 
 
 class Wire(Settings):
-    positions: Literal["auto", "rice", "bitmap", "raw"] = "auto"
+    positions: Literal["auto", "rice", "bitmap", "raw"] = Field("auto", description="auto: the smallest")
 
 
 class Checkpoint(Settings):
-    every_seconds: float = Field(10, ge=0, description="0: after every round")
+    every_seconds: float = Field(10, ge=0, description="time between checkpoints; 0: after every round")
 
 
 class RunConfig(Settings):
     """Everything a run depends on: the same configuration gives the same bytes."""
 
-    task: str
-    method: str
-    seed: int = Field(0, ge=0)
+    task: str = Field(..., description="a name, see: gammafl tasks")
+    method: str = Field(..., description=", ".join(METHOD_NAMES))
+    seed: int = Field(0, ge=0, description="of everything random")
     iterations: int = Field(..., ge=1, description="T")
     local_steps: int = Field(5, ge=1, description="E: local steps a round")
     clients: int = Field(10, ge=1, description="n")
     participation: float = Field(0.5, gt=0, le=1, description="share of the clients that a round picks")
-    batch_size: int = Field(50, ge=1)
-    weights: Literal["paper", "normalized"] = "paper"
+    batch_size: int = Field(50, ge=1, description="samples of a local step")
+    weights: Literal["paper", "normalized"] = Field("paper", description="(n/|S|)·p_i, or divided by their sum")
     threads: int = Field(1, ge=1, description="torch's threads")
     stepsize: Annotated[InverseStepsize | ExponentialStepsize | ConstantStepsize, Field(discriminator="kind")] = (
         InverseStepsize()
@@ -198,6 +198,19 @@ def read_toml(path: Path) -> Table:
 def to_toml(config: RunConfig) -> str:
     """The complete configuration; what is unset is left out."""
     return tomli_w.dumps(config.model_dump(exclude_none=True))
+
+
+def described(config: Settings, prefix: str = "") -> list[list[str]]:
+    """(key, value, meaning) of every setting, tables spelled out."""
+    rows = []
+    for name, field in type(config).model_fields.items():
+        value = getattr(config, name)
+        if isinstance(value, Settings):
+            rows += described(value, f"{prefix}{name}.")
+        else:
+            meaning = field.description or (type(config).__doc__ if name == "kind" else "") or ""
+            rows.append([prefix + name, "" if value is None else str(value), meaning])
+    return rows
 
 
 def parse_settings(settings: Sequence[str]) -> Table:
