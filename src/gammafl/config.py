@@ -15,6 +15,7 @@ from gammafl.core.errors import InputError
 from gammafl.core.names import METHOD_NAMES, did_you_mean
 
 Table = dict[str, Any]
+MULTIPLIER = "unset: 1, and 0.1 from 100 clients on, as in the paper"
 
 
 class Settings(BaseModel):
@@ -27,7 +28,7 @@ class InverseStepsize(Settings):
     kind: Literal["inverse"] = "inverse"
     scale: float = Field(100, gt=0)
     offset: float = Field(1000, gt=0)
-    multiplier: float = Field(1, gt=0, description="0.1 for n = 100 in the paper")
+    multiplier: float | None = Field(None, gt=0, description=MULTIPLIER)
 
 
 class ExponentialStepsize(Settings):
@@ -36,7 +37,7 @@ class ExponentialStepsize(Settings):
     kind: Literal["exponential"] = "exponential"
     initial: float = Field(0.1, gt=0)
     rate: float = Field(0.999, gt=0, le=1)
-    multiplier: float = Field(1, gt=0, description="0.1 for n = 100 in the paper")
+    multiplier: float | None = Field(None, gt=0, description=MULTIPLIER)
 
 
 class ConstantStepsize(Settings):
@@ -65,6 +66,12 @@ class DirichletPartition(Settings):
 
     kind: Literal["dirichlet"] = "dirichlet"
     concentration: float = Field(0.5, gt=0)
+
+
+class NaturalPartition(Settings):
+    """By the data's own groups: a client within one group, or whole groups where there are more of them."""
+
+    kind: Literal["natural"] = "natural"
 
 
 class TailAverage(Settings):
@@ -128,6 +135,9 @@ class Checkpoint(Settings):
     every_seconds: float = Field(10, ge=0, description="time between checkpoints; 0: after every round")
 
 
+Partition = LabelPartition | IidPartition | DirichletPartition | NaturalPartition
+
+
 class RunConfig(Settings):
     """Everything a run depends on: the same configuration gives the same bytes."""
 
@@ -140,14 +150,13 @@ class RunConfig(Settings):
     participation: float = Field(0.5, gt=0, le=1, description="share of the clients that a round picks")
     batch_size: int = Field(50, ge=1, description="samples of a local step")
     weights: Literal["paper", "normalized"] = Field("paper", description="(n/|S|)·p_i, or divided by their sum")
+    initialisation: Literal["torch", "he"] = Field("torch", description="torch's own, or He et al.'s")
     threads: int = Field(1, ge=1, description="torch's threads")
     stepsize: Annotated[InverseStepsize | ExponentialStepsize | ConstantStepsize, Field(discriminator="kind")] = (
         InverseStepsize()
     )
     compression: Compression = Compression()
-    partition: Annotated[LabelPartition | IidPartition | DirichletPartition, Field(discriminator="kind")] = (
-        LabelPartition()
-    )
+    partition: Annotated[Partition, Field(discriminator="kind")] = LabelPartition()
     averaging: Annotated[TailAverage | ExponentialAverage | NoAverage, Field(discriminator="kind")] = TailAverage()
     input: Input = Input()
     evaluation: EvaluationSettings = EvaluationSettings()
@@ -164,6 +173,12 @@ class RunConfig(Settings):
                 " a round is local_steps iterations"
             )
         return self
+
+    @property
+    def stepsize_multiplier(self) -> float:
+        """The paper divides γ by 10 at n = 100."""
+        chosen = getattr(self.stepsize, "multiplier", 1.0)
+        return chosen if chosen is not None else (0.1 if self.clients >= 100 else 1.0)
 
     @property
     def rounds(self) -> int:
@@ -249,7 +264,7 @@ def _merge(base: Table, over: Mapping[str, Any]) -> Table:
 
 def _in_one_line(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
-    kinds = {"iid", "labels", "dirichlet", "inverse", "exponential", "constant", "tail", "none"}
+    kinds = {"iid", "labels", "dirichlet", "natural", "inverse", "exponential", "constant", "tail", "none"}
     place = [str(part) for part in first["loc"] if part not in kinds]
     key = ".".join(place)
     if first["type"] == "extra_forbidden":

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gammafl as gf
-from gammafl.config import DirichletPartition, IidPartition, LabelPartition
+from gammafl.config import DirichletPartition, IidPartition, LabelPartition, NaturalPartition, Partition
 from gammafl.federated.partition import Shards, split
 
 LABELS = np.repeat(np.arange(10), 120)[np.random.default_rng(0).permutation(1200)]
@@ -18,7 +18,7 @@ PARTITIONS = [
 ]
 
 
-def shards_of(settings: IidPartition | LabelPartition | DirichletPartition, clients: int, seed: int) -> Shards:
+def shards_of(settings: Partition, clients: int, seed: int) -> Shards:
     return split(LABELS, clients, settings, np.random.default_rng(seed))
 
 
@@ -64,8 +64,27 @@ def test_a_small_concentration_is_more_skewed_than_a_large_one() -> None:
         (DirichletPartition(concentration=1e-3), 200, "concentration"),
     ],
 )
-def test_a_partition_that_can_not_be_made_says_why(
-    settings: LabelPartition | IidPartition | DirichletPartition, clients: int, problem: str
-) -> None:
+def test_a_partition_that_can_not_be_made_says_why(settings: Partition, clients: int, problem: str) -> None:
     with pytest.raises(gf.InputError, match=problem):
         shards_of(settings, clients, 0)
+
+
+@pytest.mark.parametrize(("clients", "per_group"), [(15, [4, 4, 4, 3]), (4, [1, 1, 1, 1])])
+def test_a_natural_partition_keeps_clients_within_one_group(clients: int, per_group: list[int]) -> None:
+    groups = np.repeat(np.arange(4), [200, 300, 300, 400])
+    shards = split(LABELS, clients, NaturalPartition(), np.random.default_rng(0), groups)
+    held = [np.unique(groups[shard]) for shard in shards]
+    assert all(len(names) == 1 for names in held)
+    np.testing.assert_array_equal(np.bincount(np.concatenate(held)), per_group)
+    np.testing.assert_array_equal(np.sort(np.concatenate(shards)), np.arange(len(LABELS)))
+
+
+def test_with_more_groups_than_clients_a_group_stays_together() -> None:
+    groups = np.arange(1200) // 100
+    shards = split(LABELS, 5, NaturalPartition(), np.random.default_rng(0), groups)
+    assert sum(len(np.unique(groups[shard])) for shard in shards) == 12
+
+
+def test_a_natural_partition_needs_groups() -> None:
+    with pytest.raises(gf.InputError, match="no natural groups"):
+        split(LABELS, 5, NaturalPartition(), np.random.default_rng(0))

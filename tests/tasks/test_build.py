@@ -18,7 +18,7 @@ CONFIG = make_config(PRESETS["logistic-mini"].settings, {"task": "logistic-mini"
 
 @pytest.fixture(scope="module")
 def task() -> TorchTask:
-    return build_task(CONFIG, lambda labels: np.array_split(np.arange(len(labels)), 10), None, print)
+    return build_task(CONFIG, lambda labels, groups: np.array_split(np.arange(len(labels)), 10), None, print)
 
 
 def test_the_logistic_model_has_the_papers_10250_parameters(task: TorchTask) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from gammafl.config import DirichletPartition, IidPartition, LabelPartition
+from gammafl.config import DirichletPartition, LabelPartition, NaturalPartition, Partition
 from gammafl.core.errors import InputError, require
 
 Shards = list[NDArray[np.int64]]
@@ -11,17 +11,16 @@ Labels = NDArray[np.integer]
 
 
 def split(
-    labels: Labels,
-    clients: int,
-    settings: LabelPartition | IidPartition | DirichletPartition,
-    rng: np.random.Generator,
+    labels: Labels, clients: int, settings: Partition, rng: np.random.Generator, groups: Labels | None = None
 ) -> Shards:
-    """The rows of each client, sorted; every client holds at least one."""
+    """The rows of each client, sorted; every client holds at least one. `groups` are the data's natural ones."""
     require(clients <= len(labels), f"{len(labels)} samples are too few for {clients} clients")
     if isinstance(settings, LabelPartition):
         shards = by_labels(labels, clients, settings.classes, settings.scheme == "equal", rng)
     elif isinstance(settings, DirichletPartition):
         shards = by_dirichlet(labels, clients, settings.concentration, rng)
+    elif isinstance(settings, NaturalPartition):
+        shards = by_groups(groups, clients, rng)
     else:
         shards = np.array_split(rng.permutation(len(labels)), clients)
     empty = [i for i, shard in enumerate(shards) if not len(shard)]
@@ -68,6 +67,22 @@ def _balanced_labels(clients: int, classes: int, per_client: int, rng: np.random
         rarest = np.lexsort((rng.random(classes), held.sum(0)))[:per_client]
         held[client, rarest] = True
     return held
+
+
+def by_groups(groups: Labels | None, clients: int, rng: np.random.Generator) -> Shards:
+    """Each group's samples dealt to as many clients as every other group's, ±1, the first groups to more.
+
+    Where there are more groups than clients, a client gets neighbouring groups as a whole.
+    """
+    if groups is None:
+        raise InputError("this data set has no natural groups; choose another partition.kind, such as labels or iid")
+    names = np.unique(groups)
+    if clients < len(names):
+        return [np.flatnonzero(np.isin(groups, part)) for part in np.array_split(names, clients)]
+    shards: Shards = []
+    for name, holders in zip(names, np.array_split(np.arange(clients), len(names)), strict=True):
+        shards += np.array_split(rng.permutation(np.flatnonzero(groups == name)), len(holders))
+    return shards
 
 
 def by_dirichlet(labels: Labels, clients: int, concentration: float, rng: np.random.Generator) -> Shards:

@@ -120,7 +120,10 @@ def make_plan(config: RunConfig, data_dir: Path | None, say: Say) -> Plan:
     """The task, the method and the stepsize that `config` names."""
     rng = seeds.generator(config.seed, "partition")
     task = build_task(
-        config, lambda labels: partition.split(labels, config.clients, config.partition, rng), data_dir, say
+        config,
+        lambda labels, groups: partition.split(labels, config.clients, config.partition, rng, groups),
+        data_dir,
+        say,
     )
     stepsize = make_stepsize(config)
     return Plan(
@@ -143,8 +146,8 @@ def make_stepsize(config: RunConfig) -> Stepsize:
     if isinstance(settings, ConstantStepsize):
         return Constant(settings.value)
     if isinstance(settings, ExponentialStepsize):
-        return ExponentialDecay(settings.multiplier * settings.initial, settings.rate, config.local_steps)
-    return InverseDecay(settings.multiplier * settings.scale, settings.offset)
+        return ExponentialDecay(config.stepsize_multiplier * settings.initial, settings.rate, config.local_steps)
+    return InverseDecay(config.stepsize_multiplier * settings.scale, settings.offset)
 
 
 def _make_compressor(config: RunConfig, task: Task, stepsize: Stepsize) -> Compressor:

@@ -12,13 +12,13 @@ from gammafl.core.errors import require
 from gammafl.tasks.augment import crop_and_flip
 from gammafl.tasks.data.catalogue import Say
 from gammafl.tasks.data.images import Array, load_images
-from gammafl.tasks.models import MODELS
+from gammafl.tasks.models import INITIALISERS, MODELS
 from gammafl.tasks.presets import preset_named
 from gammafl.tasks.samples import ImageSamples
-from gammafl.tasks.torch_task import TorchTask, reset_parameters
+from gammafl.tasks.torch_task import TorchTask
 
-Split = Callable[[NDArray[np.integer]], list[NDArray[np.int64]]]
-"""Labels → the rows of each client."""
+Split = Callable[[NDArray[np.integer], NDArray[np.integer] | None], list[NDArray[np.int64]]]
+"""Labels and natural groups → the rows of each client."""
 
 
 def build_task(config: RunConfig, split: Split, data_dir: Path | None, say: Say) -> TorchTask:
@@ -29,9 +29,11 @@ def build_task(config: RunConfig, split: Split, data_dir: Path | None, say: Say)
     train = to_32(data.train, config.input)
     test = ImageSamples(to_32(data.test, config.input), data.test_labels, normalise)
     augment = crop_and_flip if config.input.augment else None
-    clients = [ImageSamples(train, data.train_labels, normalise, rows, augment) for rows in split(data.train_labels)]
+    shards = split(data.train_labels, data.train_groups)
+    clients = [ImageSamples(train, data.train_labels, normalise, rows, augment) for rows in shards]
     model = MODELS[preset.model](int(data.train_labels.max()) + 1)
-    return TorchTask(config.task, model, clients, test, config.batch_size, initialise=reset_parameters)
+    initialise = INITIALISERS[config.initialisation]
+    return TorchTask(config.task, model, clients, test, config.batch_size, initialise=initialise)
 
 
 def to_32(images: Array, settings: Input) -> Array:

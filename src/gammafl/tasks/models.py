@@ -47,3 +47,23 @@ def vgg11s(classes: int = 10) -> nn.Module:
 
 
 MODELS: dict[str, Callable[[int], nn.Module]] = {"logistic": logistic, "cnn": cnn, "vgg11s": vgg11s}
+
+
+def torch_initialisation(module: nn.Module) -> None:
+    """torch's default for every layer, from torch's current random state."""
+    for layer in module.modules():
+        reset = getattr(layer, "reset_parameters", None)
+        if callable(reset):
+            reset()
+
+
+def he_initialisation(module: nn.Module) -> None:
+    """He et al.'s normal weights and zero biases: VGG11s, having no batch norm, does not start to learn without."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+
+
+INITIALISERS: dict[str, Callable[[nn.Module], None]] = {"torch": torch_initialisation, "he": he_initialisation}

@@ -95,13 +95,5 @@ class TorchTask:
         return module.eval()
 
 
-def reset_parameters(module: nn.Module) -> None:
-    """torch's default initialisation of every layer, from torch's current random state."""
-    for layer in module.modules():
-        reset = getattr(layer, "reset_parameters", None)
-        if callable(reset):
-            reset()
-
-
 def _seed_torch(rng: np.random.Generator) -> None:
     torch.default_generator.manual_seed(int(rng.integers(2**63)))

@@ -1,5 +1,6 @@
 """Data sets of images as uint8 arrays."""
 
+import io
 from dataclasses import dataclass
 from importlib.resources import files as package_files
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gammafl.tasks.data.catalogue import CIFAR10, FASHION_MNIST, Say, load_files
+from gammafl.tasks.data.catalogue import CIFAR10, FASHION_MNIST, DataSet, Say, dataset_named, load_files
 
 Array = NDArray[np.uint8]
 IMAGE_HEADER, LABEL_HEADER = 16, 8
@@ -22,13 +23,21 @@ class Images:
     train_labels: Array
     test: Array
     test_labels: Array
+    train_groups: Array | None = None
+    """What a natural partition splits the training images by, such as their domain."""
 
 
 def load_images(name: str, directory: Path | None, say: Say) -> Images:
     """The data set of that name."""
-    if name == "fashion-mnist-mini":
-        return fashion_mnist_mini()
-    return fashion_mnist(directory, say) if name == "fashion-mnist" else cifar10(directory, say)
+    match name:
+        case "fashion-mnist-mini":
+            return fashion_mnist_mini()
+        case "fashion-mnist":
+            return fashion_mnist(directory, say)
+        case "cifar10":
+            return cifar10(directory, say)
+        case _:
+            return grouped_images(dataset_named(name), directory, say)
 
 
 def fashion_mnist(directory: Path | None, say: Say) -> Images:
@@ -48,6 +57,14 @@ def cifar10(directory: Path | None, say: Say) -> Images:
     contents = load_files(CIFAR10, directory, say)
     x_train, y_train, x_test, y_test = (np.frombuffer(contents[file.name], np.uint8) for file in CIFAR10.files)
     return Images(x_train.reshape(-1, 3, 32, 32), y_train, x_test.reshape(-1, 3, 32, 32), y_test)
+
+
+def grouped_images(dataset: DataSet, directory: Path | None, say: Say) -> Images:
+    """A data set of `image_trees`."""
+    (content,) = load_files(dataset, directory, say).values()
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        images, labels, groups, test = (arrays[name] for name in ("images", "labels", "groups", "test"))
+    return Images(images[~test], labels[~test], images[test], labels[test], groups[~test])
 
 
 def fashion_mnist_mini() -> Images:

@@ -1,0 +1,141 @@
+"""Data sets that come as trees of image files, with natural groups: PACS and Flickr-Mammal.
+
+They are decoded once, to 32×32, and kept as one npz of arrays: `images`, `labels`, `groups` (what a natural
+partition splits by), `test` (which samples are for testing), `class_names`, `group_names`.
+"""
+
+import io
+import re
+import tarfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gammafl import seeds
+from gammafl.core.errors import InputError
+from gammafl.tasks.data.files import find
+
+Entry = tuple[PurePosixPath, bytes]
+"""A file's path in its tree, and its content."""
+
+IMAGE_ENDINGS = {".jpg", ".jpeg", ".png"}
+DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
+TEST_SHARE = 0.2
+"""Of each class in each group, where a data set brings no split of its own."""
+
+
+def read_pacs(folder: Path) -> dict[str, bytes]:
+    """PACS from pacs32.npz, or from <domain>/<class>/<file> at any depth."""
+    if (path := find(folder, "pacs32.npz")) is not None:
+        with np.load(path, allow_pickle=False) as arrays:
+            names = [arrays[key].tolist() for key in ("class_names", "domain_names")]
+            return _packed("pacs32.npz", arrays["images"], arrays["labels"], arrays["domains"], None, *names)
+    found = [
+        (path.parts[-3], path.parts[-2], path.read_bytes())
+        for path in sorted(folder.glob("**/*"))
+        if path.suffix.lower() in IMAGE_ENDINGS and len(path.parts) > 2 and path.parts[-3] in DOMAINS
+    ]
+    if not found:
+        raise InputError(f"{folder} has neither pacs32.npz nor <domain>/<class>/<image> with domains {DOMAINS}")
+    domains, classes, contents = zip(*found, strict=True)
+    return _packed_by_name("pacs32.npz", contents, classes, domains, None)
+
+
+def read_flickr_mammal(folder: Path) -> dict[str, bytes]:
+    """geo_animal/images/<class>/<subcontinent>/<file>, extracted or as geo_animal.tar.gz.
+
+    Samples that a val.txt.N of geo_animal's lists names are for testing.
+    """
+    images: list[Entry] = []
+    lists: list[Entry] = []
+    for path, content in _geo_animal(folder):
+        if path.suffix.lower() in IMAGE_ENDINGS and len(path.parts) == 4 and path.parts[0] == "images":
+            images.append((path, content))
+        elif re.fullmatch(r"val\.txt\.\d+", path.name):
+            lists.append((path, content))
+    if not images:
+        raise InputError(f"geo_animal in {folder} has no images/<class>/<subcontinent>/<file>; is it complete?")
+    in_test = {line.split()[0] for _, text in lists for line in text.decode().splitlines() if line.strip()}
+    test = [_is_listed(path, in_test) for path, _ in images]
+    if in_test and not any(test):
+        raise InputError(f"the lists of geo_animal name other files, such as {min(in_test)}, than {images[0][0]}")
+    return _packed_by_name(
+        "flickr-mammal-32.npz",
+        [content for _, content in images],
+        [path.parts[1] for path, _ in images],
+        [path.parts[2] for path, _ in images],
+        test if in_test else None,
+    )
+
+
+def _geo_animal(folder: Path) -> Iterator[Entry]:
+    """Every file below geo_animal/, by its path there."""
+    if (tree := find(folder, "geo_animal")) is not None and tree.is_dir():
+        for path in sorted(tree.glob("**/*")):
+            if path.is_file():
+                yield PurePosixPath(path.relative_to(tree).as_posix()), path.read_bytes()
+    elif (archive := find(folder, "geo_animal.tar")) is not None:
+        try:
+            with tarfile.open(archive) as members:
+                for member in members:
+                    if member.isfile() and (stream := members.extractfile(member)) is not None:
+                        yield PurePosixPath(*PurePosixPath(member.name).parts[1:]), stream.read()
+        except (tarfile.TarError, OSError, EOFError) as error:
+            raise InputError(f"{archive} is damaged ({error}); remove it and fetch it again") from None
+    else:
+        found = ", ".join(sorted(p.name for p in folder.iterdir())[:5]) or "nothing"
+        raise InputError(f"{folder} has neither geo_animal/ nor geo_animal.tar.gz (found: {found})")
+
+
+def _is_listed(path: PurePosixPath, listed: set[str]) -> bool:
+    """Lists name files relative to images/, or to geo_animal/."""
+    return str(path) in listed or str(path.relative_to("images")) in listed
+
+
+def _packed_by_name(
+    name: str, contents: Iterable[bytes], classes: Iterable[str], groups: Iterable[str], test: list[bool] | None
+) -> dict[str, bytes]:
+    class_names, labels = np.unique(list(classes), return_inverse=True)
+    group_names, group_numbers = np.unique(list(groups), return_inverse=True)
+    images = np.stack([_to_32(content) for content in contents])
+    return _packed(name, images, labels, group_numbers, test, class_names.tolist(), group_names.tolist())
+
+
+def _packed(
+    name: str, images: Any, labels: Any, groups: Any, test: Any, class_names: list[str], group_names: list[str]
+) -> dict[str, bytes]:
+    stream = io.BytesIO()
+    np.savez(
+        stream,
+        images=np.asarray(images, np.uint8),
+        labels=np.asarray(labels, np.uint8),
+        groups=np.asarray(groups, np.uint8),
+        test=np.asarray(stratified(labels, groups) if test is None else test, np.bool_),
+        class_names=np.array(class_names),
+        group_names=np.array(group_names),
+    )
+    return {name: stream.getvalue()}
+
+
+def stratified(labels: NDArray[np.integer], groups: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """`TEST_SHARE` of each class in each group at random, the same on every machine."""
+    rng = seeds.generator(0, "test split")
+    test = np.zeros(len(labels), np.bool_)
+    for group, label in sorted({(int(g), int(c)) for g, c in zip(groups, labels, strict=True)}):
+        rows = rng.permutation(np.flatnonzero((groups == group) & (labels == label)))
+        test[rows[: round(TEST_SHARE * len(rows))]] = True
+    return test
+
+
+def _to_32(content: bytes) -> NDArray[np.uint8]:
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            small = image.convert("RGB").resize((32, 32), Image.Resampling.BILINEAR)
+    except (UnidentifiedImageError, OSError) as error:
+        raise InputError(f"an image can't be decoded ({error}); fetch the data set again") from None
+    return np.asarray(small, np.uint8).transpose(2, 0, 1)
