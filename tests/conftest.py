@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +25,11 @@ def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def repeatable(summary: dict[str, Any]) -> dict[str, Any]:
+    """A summary without what depends on the machine: times and memory."""
+    return {key: value for key, value in summary.items() if not key.endswith(("_seconds", "memory_bytes"))}
 
 
 def vectors(count: int, dim: int, seed: int = 0, scale: float = 1.0) -> list[Vector]:

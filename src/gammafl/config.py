@@ -74,6 +74,12 @@ class NaturalPartition(Settings):
     kind: Literal["natural"] = "natural"
 
 
+class ContiguousPartition(Settings):
+    """Neighbouring samples together, such as whole documents of a text, in equal shares."""
+
+    kind: Literal["contiguous"] = "contiguous"
+
+
 class TailAverage(Settings):
     """Mean of the server's model over the last `fraction` of the rounds."""
 
@@ -124,6 +130,7 @@ class Input(Settings):
 
 class EvaluationSettings(Settings):
     every: int = Field(20, ge=1, description="rounds between two evaluations")
+    samples: int | None = Field(None, ge=1, description="only the first of the test set, where it is large")
     last: int = Field(30, ge=1, description="evaluations that `last_mean` is the mean of")
 
 
@@ -135,7 +142,7 @@ class Checkpoint(Settings):
     every_seconds: float = Field(10, ge=0, description="time between checkpoints; 0: after every round")
 
 
-Partition = LabelPartition | IidPartition | DirichletPartition | NaturalPartition
+Partition = LabelPartition | IidPartition | DirichletPartition | NaturalPartition | ContiguousPartition
 
 
 class RunConfig(Settings):
@@ -151,6 +158,13 @@ class RunConfig(Settings):
     batch_size: int = Field(50, ge=1, description="samples of a local step")
     weights: Literal["paper", "normalized"] = Field("paper", description="(n/|S|)·p_i, or divided by their sum")
     initialisation: Literal["torch", "he"] = Field("torch", description="torch's own, or He et al.'s")
+    sequence: int = Field(256, ge=2, description="text: tokens of a sample")
+    pretrained: str | None = Field(
+        None, description="text: GPT-2's weights, a directory or a hub's name; unset: random"
+    )
+    residual_memory_mb: int | None = Field(
+        None, ge=0, description="memory for the clients' residuals; further ones are mapped from disk"
+    )
     threads: int = Field(1, ge=1, description="torch's threads")
     stepsize: Annotated[InverseStepsize | ExponentialStepsize | ConstantStepsize, Field(discriminator="kind")] = (
         InverseStepsize()
@@ -264,7 +278,18 @@ def _merge(base: Table, over: Mapping[str, Any]) -> Table:
 
 def _in_one_line(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
-    kinds = {"iid", "labels", "dirichlet", "natural", "inverse", "exponential", "constant", "tail", "none"}
+    kinds = {
+        "iid",
+        "labels",
+        "dirichlet",
+        "natural",
+        "contiguous",
+        "inverse",
+        "exponential",
+        "constant",
+        "tail",
+        "none",
+    }
     place = [str(part) for part in first["loc"] if part not in kinds]
     key = ".".join(place)
     if first["type"] == "extra_forbidden":

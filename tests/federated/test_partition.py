@@ -6,8 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gammafl as gf
-from gammafl.config import DirichletPartition, IidPartition, LabelPartition, NaturalPartition, Partition
+from gammafl.config import (
+    ContiguousPartition,
+    DirichletPartition,
+    IidPartition,
+    LabelPartition,
+    NaturalPartition,
+    Partition,
+)
 from gammafl.federated.partition import Shards, split
+from gammafl.tasks.base import SampleFacts
 
 LABELS = np.repeat(np.arange(10), 120)[np.random.default_rng(0).permutation(1200)]
 PARTITIONS = [
@@ -19,7 +27,7 @@ PARTITIONS = [
 
 
 def shards_of(settings: Partition, clients: int, seed: int) -> Shards:
-    return split(LABELS, clients, settings, np.random.default_rng(seed))
+    return split(SampleFacts(LABELS), clients, settings, np.random.default_rng(seed))
 
 
 @given(st.sampled_from(PARTITIONS), st.sampled_from([10, 20, 30]), st.integers(0, 1000))
@@ -72,7 +80,7 @@ def test_a_partition_that_can_not_be_made_says_why(settings: Partition, clients:
 @pytest.mark.parametrize(("clients", "per_group"), [(15, [4, 4, 4, 3]), (4, [1, 1, 1, 1])])
 def test_a_natural_partition_keeps_clients_within_one_group(clients: int, per_group: list[int]) -> None:
     groups = np.repeat(np.arange(4), [200, 300, 300, 400])
-    shards = split(LABELS, clients, NaturalPartition(), np.random.default_rng(0), groups)
+    shards = split(SampleFacts(LABELS, groups), clients, NaturalPartition(), np.random.default_rng(0))
     held = [np.unique(groups[shard]) for shard in shards]
     assert all(len(names) == 1 for names in held)
     np.testing.assert_array_equal(np.bincount(np.concatenate(held)), per_group)
@@ -81,10 +89,26 @@ def test_a_natural_partition_keeps_clients_within_one_group(clients: int, per_gr
 
 def test_with_more_groups_than_clients_a_group_stays_together() -> None:
     groups = np.arange(1200) // 100
-    shards = split(LABELS, 5, NaturalPartition(), np.random.default_rng(0), groups)
+    shards = split(SampleFacts(LABELS, groups), 5, NaturalPartition(), np.random.default_rng(0))
     assert sum(len(np.unique(groups[shard])) for shard in shards) == 12
 
 
-def test_a_natural_partition_needs_groups() -> None:
-    with pytest.raises(gf.InputError, match="no natural groups"):
-        split(LABELS, 5, NaturalPartition(), np.random.default_rng(0))
+@pytest.mark.parametrize(
+    ("facts", "settings", "missing"),
+    [
+        (SampleFacts(LABELS), NaturalPartition(), "natural groups"),
+        (SampleFacts(sizes=LABELS), LabelPartition(), "labels"),
+        (SampleFacts(sizes=LABELS), DirichletPartition(), "labels"),
+    ],
+)
+def test_a_partition_needs_what_it_splits_by(facts: SampleFacts, settings: Partition, missing: str) -> None:
+    with pytest.raises(gf.InputError, match=f"no {missing}"):
+        split(facts, 5, settings, np.random.default_rng(0))
+
+
+def test_contiguous_shares_are_neighbours_of_about_equal_size() -> None:
+    sizes = np.random.default_rng(1).integers(1, 100, 500)
+    shards = split(SampleFacts(sizes=sizes), 7, ContiguousPartition(), np.random.default_rng(0))
+    np.testing.assert_array_equal(np.concatenate(shards), np.arange(500))
+    share = [sizes[shard].sum() for shard in shards]
+    assert max(share) - min(share) <= 2 * sizes.max()

@@ -18,7 +18,7 @@ CONFIG = make_config(PRESETS["logistic-mini"].settings, {"task": "logistic-mini"
 
 @pytest.fixture(scope="module")
 def task() -> TorchTask:
-    return build_task(CONFIG, lambda labels, groups: np.array_split(np.arange(len(labels)), 10), None, print)
+    return build_task(CONFIG, lambda facts: np.array_split(np.arange(len(facts)), 10), None, print)
 
 
 def test_the_logistic_model_has_the_papers_10250_parameters(task: TorchTask) -> None:
@@ -74,7 +74,7 @@ def test_evaluation_is_over_the_whole_test_set_whatever_the_batches(
 ) -> None:
     model = task.initial_model(np.random.default_rng(1))
     whole = task.evaluate(model)
-    monkeypatch.setattr("gammafl.tasks.torch_task.EVALUATION_BATCH", 333)
+    monkeypatch.setattr(task, "evaluation_batch", 333)
     parts = task.evaluate(model)
     assert parts.metric == whole.metric
     assert parts.loss == pytest.approx(whole.loss, rel=1e-5)

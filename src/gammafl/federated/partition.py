@@ -1,28 +1,29 @@
-"""How samples are split over clients: label array → one array of row numbers per client, no overlap."""
+"""How samples are split over clients: one array of row numbers per client, no overlap."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gammafl.config import DirichletPartition, LabelPartition, NaturalPartition, Partition
+from gammafl.config import ContiguousPartition, DirichletPartition, LabelPartition, NaturalPartition, Partition
 from gammafl.core.errors import InputError, require
+from gammafl.tasks.base import SampleFacts
 
 Shards = list[NDArray[np.int64]]
 Labels = NDArray[np.integer]
 
 
-def split(
-    labels: Labels, clients: int, settings: Partition, rng: np.random.Generator, groups: Labels | None = None
-) -> Shards:
-    """The rows of each client, sorted; every client holds at least one. `groups` are the data's natural ones."""
-    require(clients <= len(labels), f"{len(labels)} samples are too few for {clients} clients")
+def split(facts: SampleFacts, clients: int, settings: Partition, rng: np.random.Generator) -> Shards:
+    """The rows of each client, sorted; every client holds at least one."""
+    require(clients <= len(facts), f"{len(facts)} samples are too few for {clients} clients")
     if isinstance(settings, LabelPartition):
-        shards = by_labels(labels, clients, settings.classes, settings.scheme == "equal", rng)
+        shards = by_labels(_needed(facts.labels, "labels"), clients, settings.classes, settings.scheme == "equal", rng)
     elif isinstance(settings, DirichletPartition):
-        shards = by_dirichlet(labels, clients, settings.concentration, rng)
+        shards = by_dirichlet(_needed(facts.labels, "labels"), clients, settings.concentration, rng)
     elif isinstance(settings, NaturalPartition):
-        shards = by_groups(groups, clients, rng)
+        shards = by_groups(_needed(facts.groups, "natural groups"), clients, rng)
+    elif isinstance(settings, ContiguousPartition):
+        shards = contiguous(facts, clients)
     else:
-        shards = np.array_split(rng.permutation(len(labels)), clients)
+        shards = np.array_split(rng.permutation(len(facts)), clients)
     empty = [i for i, shard in enumerate(shards) if not len(shard)]
     require(not empty, f"clients {empty[:5]} would hold no samples; use fewer clients or another partition")
     return [np.sort(shard) for shard in shards]
@@ -69,13 +70,25 @@ def _balanced_labels(clients: int, classes: int, per_client: int, rng: np.random
     return held
 
 
-def by_groups(groups: Labels | None, clients: int, rng: np.random.Generator) -> Shards:
+def _needed(fact: Labels | None, name: str) -> Labels:
+    if fact is None:
+        raise InputError(f"this data set has no {name}; choose another partition.kind, such as iid or contiguous")
+    return fact
+
+
+def contiguous(facts: SampleFacts, clients: int) -> Shards:
+    """Neighbouring samples together, in shares of about equal size."""
+    sizes = np.ones(len(facts), np.int64) if facts.sizes is None else facts.sizes
+    middles = np.cumsum(sizes) - sizes / 2
+    holders = np.minimum((middles * clients / sizes.sum()).astype(np.int64), clients - 1)
+    return [np.flatnonzero(holders == client) for client in range(clients)]
+
+
+def by_groups(groups: Labels, clients: int, rng: np.random.Generator) -> Shards:
     """Each group's samples dealt to as many clients as every other group's, ±1, the first groups to more.
 
     Where there are more groups than clients, a client gets neighbouring groups as a whole.
     """
-    if groups is None:
-        raise InputError("this data set has no natural groups; choose another partition.kind, such as labels or iid")
     names = np.unique(groups)
     if clients < len(names):
         return [np.flatnonzero(np.isin(groups, part)) for part in np.array_split(names, clients)]

@@ -1,6 +1,9 @@
-"""The memory of each client that ever took part."""
+"""The memory of each client that ever took part; on disk what a budget leaves no room for."""
 
 from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
 
 from gammafl.core.compressors import Compressor
 from gammafl.core.error_feedback import ErrorFeedback
@@ -8,16 +11,24 @@ from gammafl.core.kernels import Vector
 
 
 class ResidualStore:
-    """Client → error feedback, made when the client first takes part."""
+    """Client → error feedback, made when the client first takes part.
 
-    def __init__(self, method: Compressor, dim: int) -> None:
+    The first residuals that fit into `budget_bytes` are held in memory, further ones as memory maps in
+    `folder`. The maps are scratch: what outlives a process is the checkpoint.
+    """
+
+    def __init__(
+        self, method: Compressor, dim: int, budget_bytes: float = float("inf"), folder: Path | None = None
+    ) -> None:
         self.method = method
         self.dim = dim
+        self.budget_bytes = budget_bytes
+        self.folder = folder
         self._memories: dict[int, ErrorFeedback] = {}
 
     def memory(self, client: int) -> ErrorFeedback:
         if client not in self._memories:
-            self._memories[client] = ErrorFeedback(self.method, self.dim)
+            self._memories[client] = ErrorFeedback(self.method, self.dim, self._zeros(client))
         return self._memories[client]
 
     def residuals(self) -> dict[int, Vector]:
@@ -25,4 +36,13 @@ class ResidualStore:
         return {client: memory.residual for client, memory in sorted(self._memories.items())}
 
     def restore(self, residuals: Mapping[int, Vector]) -> None:
-        self._memories = {c: ErrorFeedback(self.method, self.dim, r) for c, r in residuals.items()}
+        for client in residuals:
+            vector = self._zeros(client)
+            vector[:] = residuals[client]
+            self._memories[client] = ErrorFeedback(self.method, self.dim, vector)
+
+    def _zeros(self, client: int) -> Vector:
+        if self.folder is None or 4 * self.dim * (len(self._memories) + 1) <= self.budget_bytes:
+            return np.zeros(self.dim, np.float32)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return np.memmap(self.folder / f"client-{client}.f32", np.float32, "w+", shape=(self.dim,))

@@ -11,6 +11,7 @@ from gammafl.federated import server
 from gammafl.federated.client import Upload
 from gammafl.federated.plan import Plan
 from gammafl.federated.server import ServerState
+from gammafl.federated.timing import Timing
 
 Record = dict[str, Any]
 """A line of the ledger: nothing in it depends on the clock, so that a resumed run writes the same."""
@@ -27,13 +28,15 @@ def start(plan: Plan) -> ServerState:
     return ServerState(plan.task.initial_model(seeds.generator(plan.seed, "model")))
 
 
-def run_rounds(plan: Plan, state: ServerState, carrier: Carrier) -> Iterator[Record]:
+def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing | None = None) -> Iterator[Record]:
     """Rounds from `state` to the end, a record after each; `state` is that of the last record."""
+    timing = timing or Timing()
     while state.round < plan.rounds:
         participants = server.pick_participants(plan, state.round)
         uploads = carrier.exchange(participants, state.model, state.round)
-        accepted, refused = server.receive(uploads, plan.dim)
-        server.apply(plan, state, accepted)
+        with timing.phase("server"):
+            accepted, refused = server.receive(uploads, plan.dim)
+            server.apply(plan, state, accepted)
         record: Record = {
             "round": state.round,
             "iteration": state.round * plan.local_steps,
@@ -45,7 +48,8 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier) -> Iterator[Rec
         if refused:
             record["refused"] = {str(client): reason for client, reason in refused.items()}
         if state.round % plan.evaluation.every == 0 or state.round == plan.rounds:
-            record |= evaluate(plan, state)
+            with timing.phase("evaluation"):
+                record |= evaluate(plan, state)
         yield record
 
 

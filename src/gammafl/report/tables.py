@@ -113,6 +113,8 @@ def run_table(summary: Summary, path: str) -> TextTable:
             f"{show_bytes(uplink)} ({summary['dense_bytes_per_client'] / uplink:.1f}× less than dense)",
         ],
         ["time", f"{summary['wall_seconds']:.1f} s"],
+        ["of it, evaluation", f"{100 * summary['evaluation_seconds'] / summary['wall_seconds']:.1f}%"],
+        ["peak memory", show_bytes(summary["peak_memory_bytes"])],
     ]
     title = f"{LABELS[summary['method']]} on {summary['task']}, seed {summary['seed']}"
     return TextTable(title, ["", "value"], rows, f"in {path}")

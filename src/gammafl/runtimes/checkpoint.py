@@ -7,13 +7,13 @@ at any moment at least one whole checkpoint is there, whatever happens to the pr
 import json
 import os
 import zlib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from gammafl.core.errors import InputError
 from gammafl.core.kernels import Vector
@@ -32,6 +32,7 @@ class Saved:
     residuals: Mapping[int, Vector]
     ledger_bytes: int = 0
     wall_seconds: float = 0.0
+    phase_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 def save(directory: Path, saved: Saved) -> None:
@@ -48,6 +49,7 @@ def save(directory: Path, saved: Saved) -> None:
         "totals": asdict(state.totals),
         "ledger_bytes": saved.ledger_bytes,
         "wall_seconds": saved.wall_seconds,
+        "phase_seconds": dict(saved.phase_seconds),
         "checksum": _checksum(tensors),
     }
     write_tensors(directory / "writing.safetensors", tensors, {"gammafl": json.dumps(facts)})
@@ -58,12 +60,22 @@ def save(directory: Path, saved: Saved) -> None:
 
 
 def write_tensors(path: Path, tensors: dict[str, Vector], metadata: dict[str, str] | None = None) -> None:
-    """A safetensors file, flushed to disk."""
+    """A safetensors file, flushed to disk; written tensor by tensor, since the library's own writer copies all."""
+    header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
+    end = 0
+    for name, tensor in tensors.items():
+        begin, end = end, end + tensor.nbytes
+        header[name] = {"dtype": "F32", "shape": tensor.shape, "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
     try:
-        save_file(tensors, path, metadata)
-        with path.open("rb") as stream:
+        with path.open("wb") as stream:
+            stream.write(len(text).to_bytes(8, "little") + text)
+            for tensor in tensors.values():
+                stream.write(np.ascontiguousarray(tensor, "<f4").data)
+            stream.flush()
             os.fsync(stream.fileno())
-    except (SafetensorError, OSError) as error:
+    except OSError as error:
         path.unlink(missing_ok=True)
         raise InputError(f"can't write {path} ({error}); make room, then go on with --resume") from None
 
@@ -84,7 +96,7 @@ def load(directory: Path, say: Say) -> Saved | None:
 def _read(path: Path) -> Saved:
     with safe_open(path, framework="numpy") as file:
         facts = json.loads(file.metadata()["gammafl"])
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    tensors = _Tensors(path)
     if _checksum(tensors) != facts["checksum"]:
         raise ValueError("its checksum differs")
     state = ServerState(
@@ -94,8 +106,31 @@ def _read(path: Path) -> Saved:
         averaged_rounds=facts["averaged_rounds"],
         totals=Totals(**facts["totals"]),
     )
-    residuals = {int(k.removeprefix(RESIDUAL)): v for k, v in tensors.items() if k.startswith(RESIDUAL)}
-    return Saved(state, residuals, facts["ledger_bytes"], facts["wall_seconds"])
+    residuals = _Tensors(path, RESIDUAL)
+    return Saved(state, residuals, facts["ledger_bytes"], facts["wall_seconds"], facts["phase_seconds"])
+
+
+class _Tensors(Mapping[Any, Vector]):
+    """A checkpoint's tensors, each read when it is asked for; those with a `prefix` by the number after it."""
+
+    def __init__(self, path: Path, prefix: str = "") -> None:
+        self.path = path
+        self.prefix = prefix
+        with safe_open(path, framework="numpy") as file:
+            self.names = {self._key(name): name for name in file.keys() if name.startswith(prefix)}  # noqa: SIM118
+
+    def _key(self, name: str) -> Any:
+        return int(name.removeprefix(self.prefix)) if self.prefix else name
+
+    def __getitem__(self, key: Any) -> Vector:
+        with safe_open(self.path, framework="numpy") as file:
+            return file.get_tensor(self.names[key])
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
 
 
 def _checksum(tensors: Mapping[str, Vector]) -> int:

@@ -1,6 +1,10 @@
 """A configuration → a finished run directory, from the start or from where it was left."""
 
+import resource
+import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +25,7 @@ from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.rounds import Record
 from gammafl.federated.server import ServerState
 from gammafl.federated.summary import summarise
+from gammafl.federated.timing import Timing
 from gammafl.report.progress import Progress, Silent, Status
 from gammafl.runtimes import checkpoint
 from gammafl.runtimes.checkpoint import Saved
@@ -57,10 +62,12 @@ def execute(
     plan = make_plan(config, data_dir, progress.say)
     directory.begin(config)
     saved = checkpoint.load(directory.checkpoints, progress.say) or Saved(rounds.start(plan), {})
-    clock = Clock(began - saved.wall_seconds, config.checkpoint.every_seconds)
+    clock = Clock(began - saved.wall_seconds, config.checkpoint.every_seconds, Timing(dict(saved.phase_seconds)))
     _run(config, plan, directory, saved, clock, progress)
     summary = {"task": config.task, "method": config.method, "seed": config.seed}
     summary |= summarise(plan, saved.state.totals, directory.records(), clock.seconds())
+    summary |= {f"{phase}_seconds": seconds for phase, seconds in clock.timing.seconds.items()}
+    summary["peak_memory_bytes"] = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     _save_models(plan.task, directory.path, saved.state)
     directory.finish(summary)
     return summary
@@ -69,20 +76,25 @@ def execute(
 class Clock:
     """Seconds that the run took in all its sessions, and when the next checkpoint is due."""
 
-    def __init__(self, began: float, every_seconds: float) -> None:
+    def __init__(self, began: float, every_seconds: float, timing: Timing) -> None:
         self.began = began
         self.every_seconds = every_seconds
-        self.saved_at = time.perf_counter()
+        self.timing = timing
+        self.due = time.perf_counter() + every_seconds
 
     def seconds(self) -> float:
         return time.perf_counter() - self.began
 
     def checkpoint_due(self) -> bool:
-        now = time.perf_counter()
-        if now - self.saved_at < self.every_seconds:
-            return False
-        self.saved_at = now
-        return True
+        return time.perf_counter() >= self.due
+
+    @contextmanager
+    def checkpointing(self) -> Iterator[None]:
+        """A checkpoint that takes long is made less often: at most a twentieth of the time goes into them."""
+        began = time.perf_counter()
+        yield
+        ended = time.perf_counter()
+        self.due = ended + (max(self.every_seconds, 20 * (ended - began)) if self.every_seconds else 0)
 
 
 def _run(
@@ -90,17 +102,20 @@ def _run(
 ) -> None:
     """The rounds that are left, with ledger and checkpoints; `saved.state` becomes the last state."""
     state = saved.state
-    residuals = ResidualStore(plan.method, plan.dim)
+    budget = float("inf") if config.residual_memory_mb is None else 1e6 * config.residual_memory_mb
+    residuals = ResidualStore(plan.method, plan.dim, budget, directory.path / "residuals")
     residuals.restore(saved.residuals)
     metric = None
     with directory.open_ledger(saved.ledger_bytes) as ledger:
-        for record in rounds.run_rounds(plan, state, InProcess(plan, residuals)):
+        for record in rounds.run_rounds(plan, state, InProcess(plan, residuals, clock.timing), clock.timing):
             ledger.append(record)
             if clock.checkpoint_due() or state.round == plan.rounds:
-                now = Saved(state, residuals.residuals(), ledger.sync(), clock.seconds())
-                checkpoint.save(directory.checkpoints, now)
+                with clock.checkpointing():
+                    seconds = clock.seconds(), clock.timing.seconds
+                    checkpoint.save(directory.checkpoints, Saved(state, residuals.residuals(), ledger.sync(), *seconds))
             metric = record.get("metric", metric)
             progress.update(_status(config, plan, state, record, metric))
+    shutil.rmtree(directory.path / "residuals", ignore_errors=True)
 
 
 def _status(config: RunConfig, plan: Plan, state: ServerState, record: Record, metric: float | None) -> Status:
@@ -121,7 +136,7 @@ def make_plan(config: RunConfig, data_dir: Path | None, say: Say) -> Plan:
     rng = seeds.generator(config.seed, "partition")
     task = build_task(
         config,
-        lambda labels, groups: partition.split(labels, config.clients, config.partition, rng, groups),
+        lambda facts: partition.split(facts, config.clients, config.partition, rng),
         data_dir,
         say,
     )

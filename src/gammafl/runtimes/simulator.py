@@ -22,6 +22,7 @@ from gammafl.federated.plan import TAIL_AVERAGE, Plan
 from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.rounds import Record
 from gammafl.federated.summary import summarise
+from gammafl.federated.timing import Timing
 from gammafl.tasks.base import dimension, tensor_sizes
 from gammafl.tasks.samples import as_samples
 from gammafl.tasks.torch_task import Loss, TorchTask
@@ -30,19 +31,21 @@ from gammafl.tasks.torch_task import Loss, TorchTask
 class InProcess:
     """Carries messages by calling the clients one after the other."""
 
-    def __init__(self, plan: Plan, residuals: ResidualStore) -> None:
+    def __init__(self, plan: Plan, residuals: ResidualStore, timing: Timing | None = None) -> None:
         self.plan = plan
         self.residuals = residuals
+        self.timing = timing or Timing()
 
     def exchange(self, participants: Sequence[int], model: Vector, round_number: int) -> list[Upload]:
         rngs = [seeds.generator(self.plan.seed, "batches", round_number, client) for client in participants]
         stepsizes = server.round_stepsizes(self.plan, round_number)
         end = (round_number + 1) * self.plan.local_steps
-        updates = self.plan.task.train(participants, model, stepsizes, rngs)
-        return [
-            make_upload(client, local, self.residuals.memory(client), end, self.plan.positions)
-            for client, local in zip(participants, updates, strict=True)
-        ]
+        updates = self.timing.each("training", self.plan.task.train(participants, model, stepsizes, rngs))
+        uploads = []
+        for client, local in zip(participants, updates, strict=True):
+            with self.timing.phase("compression"):
+                uploads.append(make_upload(client, local, self.residuals.memory(client), end, self.plan.positions))
+        return uploads
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,30 @@
 The round loop sees nothing else of a task, so that simulator, Flower and one's own code share it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gammafl.core.kernels import Vector
+
+
+@dataclass(frozen=True)
+class SampleFacts:
+    """What a partition may split the training samples by, an entry a sample: label, natural group, size."""
+
+    labels: NDArray[np.integer] | None = None
+    groups: NDArray[np.integer] | None = None
+    sizes: NDArray[np.integer] | None = None
+
+    def __len__(self) -> int:
+        return next(len(fact) for fact in (self.labels, self.groups, self.sizes) if fact is not None)
+
+
+Split = Callable[[SampleFacts], list[NDArray[np.int64]]]
+"""Facts → the rows of each client."""
 
 
 @dataclass(frozen=True)

@@ -5,31 +5,31 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from gammafl.config import Input, RunConfig
 from gammafl.core.errors import require
 from gammafl.tasks.augment import crop_and_flip
+from gammafl.tasks.base import SampleFacts, Split
 from gammafl.tasks.data.catalogue import Say
 from gammafl.tasks.data.images import Array, load_images
+from gammafl.tasks.language import SIZES, build_language_task
 from gammafl.tasks.models import INITIALISERS, MODELS
 from gammafl.tasks.presets import preset_named
 from gammafl.tasks.samples import ImageSamples
 from gammafl.tasks.torch_task import TorchTask
 
-Split = Callable[[NDArray[np.integer], NDArray[np.integer] | None], list[NDArray[np.int64]]]
-"""Labels and natural groups → the rows of each client."""
-
 
 def build_task(config: RunConfig, split: Split, data_dir: Path | None, say: Say) -> TorchTask:
     """The task of `config`, its training samples dealt to the clients by `split`."""
     preset = preset_named(config.task)
+    if preset.model in SIZES:
+        return build_language_task(config, preset.model, preset.dataset, split, data_dir, say)
     data = load_images(preset.dataset, data_dir, say)
     normalise = normaliser(config.input, channels=data.train.shape[1])
     train = to_32(data.train, config.input)
     test = ImageSamples(to_32(data.test, config.input), data.test_labels, normalise)
     augment = crop_and_flip if config.input.augment else None
-    shards = split(data.train_labels, data.train_groups)
+    shards = split(SampleFacts(data.train_labels, data.train_groups))
     clients = [ImageSamples(train, data.train_labels, normalise, rows, augment) for rows in shards]
     model = MODELS[preset.model](int(data.train_labels.max()) + 1)
     initialise = INITIALISERS[config.initialisation]

@@ -70,6 +70,31 @@ PRESETS = {
         "pacs",
         VGG11S_SETTINGS,
     ),
+    "gpt2-wikitext2": Preset(
+        "GPT2@Wikitext2 of the paper: 124,439,808 parameters",
+        "gpt2",
+        "wikitext2",
+        {
+            "iterations": 1000,
+            "batch_size": 1,
+            "compression": {"keep": 0.001},
+            "partition": {"kind": "contiguous"},
+            "evaluation": {"every": 5, "last": 8, "samples": 64},
+        },
+    ),
+    "gpt2-tiny-sotu": Preset(
+        "a small GPT-2 on State of the Union addresses, a client for every president or two",
+        "gpt2-tiny",
+        "sotu",
+        {
+            "iterations": 1000,
+            "batch_size": 1,
+            "sequence": 64,
+            "clients": 20,
+            "partition": {"kind": "natural"},
+            "evaluation": {"every": 10, "last": 8, "samples": 256},
+        },
+    ),
 }
 
 

@@ -1,7 +1,9 @@
 """Any torch module on any samples as a task: local SGD and evaluation."""
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
 
 import numpy as np
 import torch
@@ -13,18 +15,15 @@ from gammafl.tasks.flat_module import FlatModule
 from gammafl.tasks.samples import Samples
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-EVALUATION_BATCH = 250
 
 
 class TorchTask:
-    """Classification by `module`: accuracy on `test`, SGD on `clients` with batches of `batch_size`.
+    """`module` trained by SGD on `clients` with batches of `batch_size`, evaluated on `test`.
 
-    Batches are drawn uniformly with replacement, as the paper's stochastic gradient assumes. `initialise`
-    resets the module's weights; without it every seed starts from the weights the module came with.
+    The metric is the share of right answers ("accuracy") or exp(mean loss) ("perplexity"). Batches are drawn
+    uniformly with replacement, as the paper's stochastic gradient assumes. `initialise` resets the module's
+    weights; without it every seed starts from the weights the module came with.
     """
-
-    metric = "accuracy"
-    higher_is_better = True
 
     def __init__(
         self,
@@ -35,7 +34,12 @@ class TorchTask:
         batch_size: int,
         loss: Loss = nn.functional.cross_entropy,
         initialise: Callable[[nn.Module], None] | None = None,
+        metric: Literal["accuracy", "perplexity"] = "accuracy",
+        evaluation_batch: int = 250,
     ) -> None:
+        self.metric = metric
+        self.higher_is_better = metric == "accuracy"
+        self.evaluation_batch = evaluation_batch
         self.name = name
         self.clients = clients
         self.client_sizes = [len(client) for client in clients]
@@ -45,10 +49,11 @@ class TorchTask:
         self.initialise = initialise
         self.flat = FlatModule(copy.deepcopy(module))
         self.tensors = self.flat.shapes
-        self._start = self.flat.weights.clone()
+        self._start = None if initialise else self.flat.weights.clone()
 
     def initial_model(self, rng: np.random.Generator) -> Vector:
-        self.flat.weights.copy_(self._start)
+        if self._start is not None:
+            self.flat.weights.copy_(self._start)
         if self.initialise is not None:
             _seed_torch(rng)
             self.initialise(self.flat.module)
@@ -78,13 +83,16 @@ class TorchTask:
         self.flat.load(model)
         self.flat.module.eval()
         loss = correct = 0.0
-        for start in range(0, len(self.test), EVALUATION_BATCH):
-            rows = np.arange(start, min(start + EVALUATION_BATCH, len(self.test)))
+        answers = 0
+        for start in range(0, len(self.test), self.evaluation_batch):
+            rows = np.arange(start, min(start + self.evaluation_batch, len(self.test)))
             inputs, targets = self.test.batch(rows)
             outputs = self.flat.module(inputs)
             loss += self.loss(outputs, targets).item() * len(rows)
             correct += (outputs.argmax(-1) == targets).sum().item()
-        return Evaluation(loss / len(self.test), correct / len(self.test))
+            answers += targets.numel()
+        loss /= len(self.test)
+        return Evaluation(loss, correct / answers if self.metric == "accuracy" else math.exp(loss))
 
     def module_with(self, model: Vector) -> nn.Module:
         """A copy of the module that holds the weights `model`."""

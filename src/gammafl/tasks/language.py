@@ -1,0 +1,102 @@
+"""Language modelling: GPT-2 on streams of tokens."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from gammafl.config import RunConfig
+from gammafl.core.errors import InputError, require
+from gammafl.tasks.base import SampleFacts, Split
+from gammafl.tasks.data.catalogue import GPT2_BPE, Say, dataset_named, load_files
+from gammafl.tasks.data.text import Tokens, sotu_documents, tokenise, wikitext_documents
+from gammafl.tasks.samples import Batch, Indices
+from gammafl.tasks.torch_task import TorchTask
+
+SIZES: dict[str, dict[str, Any]] = {"gpt2": {}, "gpt2-tiny": {"n_embd": 64, "n_layer": 2, "n_head": 2}}
+"""Differences from GPT-2's own configuration: 124,439,808 parameters, tied embeddings."""
+
+
+class TokenSamples:
+    """Consecutive stretches of `sequence` tokens of a stream; the target is the stretch one token later."""
+
+    def __init__(self, tokens: Tokens, sequence: int, most: int | None = None) -> None:
+        count = (len(tokens) - 1) // sequence
+        require(
+            count > 0, f"{len(tokens)} tokens are too few for sequence={sequence}; use fewer clients or a shorter one"
+        )
+        count = min(count, most or count)
+        self.inputs = torch.from_numpy(tokens[: count * sequence].astype(np.int64).reshape(count, sequence))
+        self.targets = torch.from_numpy(tokens[1 : count * sequence + 1].astype(np.int64).reshape(count, sequence))
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def batch(self, indices: Indices) -> Batch:
+        rows = torch.from_numpy(indices)
+        return self.inputs[rows], self.targets[rows]
+
+
+class CausalLanguageModel(nn.Module):
+    """GPT-2 as a function from tokens to the logits of each next token."""
+
+    def __init__(self, size: str, pretrained: str | None) -> None:
+        super().__init__()
+        try:
+            from transformers import GPT2Config, GPT2LMHeadModel
+        except ImportError:
+            raise InputError("this needs transformers, which is not installed: pip install 'gammafl[gpt2]'") from None
+        if pretrained is None:
+            self.model = GPT2LMHeadModel(GPT2Config(**SIZES[size]))
+        else:
+            try:
+                self.model = GPT2LMHeadModel.from_pretrained(pretrained)
+            except (OSError, ValueError) as error:
+                raise InputError(
+                    f"can't load GPT-2's weights from {pretrained!r}: {str(error).splitlines()[0]}"
+                ) from None
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.model(input_ids=tokens, use_cache=False).logits
+
+
+def token_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Mean cross-entropy a token."""
+    return nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def build_language_task(
+    config: RunConfig, model: str, dataset: str, split: Split, data_dir: Path | None, say: Say
+) -> TorchTask:
+    """GPT-2 of size `model` on the documents of `dataset`, dealt to the clients as whole documents by `split`."""
+    contents = load_files(dataset_named(dataset), data_dir, say)
+    documents = wikitext_documents(contents) if dataset == "wikitext2" else sotu_documents(contents)
+    codes = load_files(GPT2_BPE, None, say)
+    train, validation = tokenise(documents.train, codes), tokenise(documents.validation, codes)
+    say(f"weights: {config.pretrained or 'random initialisation, not the pretrained ones'}")
+    shards = split(SampleFacts(groups=documents.groups, sizes=np.array([len(tokens) for tokens in train])))
+    network = CausalLanguageModel(model, config.pretrained)
+    return TorchTask(
+        config.task,
+        network,
+        [TokenSamples(_stream(train, shard), config.sequence) for shard in shards],
+        TokenSamples(_stream(validation, range(len(validation))), config.sequence, config.evaluation.samples),
+        config.batch_size,
+        loss=token_loss,
+        metric="perplexity",
+        initialise=None if config.pretrained else _initialise,
+        evaluation_batch=4,
+    )
+
+
+def _initialise(module: nn.Module) -> None:
+    """GPT-2's own random initialisation, in place."""
+    assert isinstance(module, CausalLanguageModel)
+    module.model.apply(module.model._init_weights)
+
+
+def _stream(documents: Sequence[Tokens], chosen: Sequence[int] | Indices) -> Tokens:
+    return np.concatenate([documents[i] for i in chosen])
