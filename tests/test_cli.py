@@ -121,7 +121,6 @@ def test_a_comparison_is_not_run_twice(in_tmp: Path, capsys: pytest.CaptureFixtu
 MISTAKES = {
     "task": ("run logistc-mini --method ht", "did you mean 'logistic-mini'"),
     "no task": ("run --method ht", "which task?"),
-    "no method": ("run logistic-mini", "method Field required"),
     "method": ("run logistic-mini --method gama-fedht", "did you mean 'gamma-fedht'"),
     "methods": ("compare logistic-mini --methods ht,topk", "did you mean 'top-k'"),
     "key": ("run logistic-mini --method ht --set iteratons=5", "did you mean 'iterations'"),
@@ -139,6 +138,19 @@ MISTAKES = {
         "compression.threshold",
     ),
     "classes": ("run logistic-mini --method ht --set partition.classes=11", "10 classes"),
+    "value for a table": ("run logistic-mini --set stepsize=constant", "stepsize is a table"),
+    "value and keys": ("run logistic-mini --set partition=3 --set partition.classes=2", "either or"),
+    "a kind as a key": ("run logistic-mini --set iid=1", "unknown key 'iid'"),
+    "key of the kind": ("run logistic-mini --set stepsize.value=1", "for stepsize of kind inverse"),
+    "k": ("run logistic-mini --method top-k --set compression.k=1.5", "compression.k must be a count"),
+    "task as a setting": ("run logistic-mini --set task=logistic-fmnist", "the task is an argument"),
+    "resume nothing": ("run logistic-mini --resume --out nowhere", "no run to resume in nowhere"),
+    "no methods": ("compare logistic-mini --methods ,", "--methods needs at least one"),
+    "seed of a comparison": ("compare logistic-mini --set seed=5", "compare takes --seeds"),
+    "too long a decay": (
+        "calibrate --dim 10 --keep 0.1 --iterations 10000000 --stepsize exponential",
+        "the stepsize falls to",
+    ),
     "seeds": ("compare logistic-mini --seeds 0,one", "--seeds takes whole numbers"),
     "stepsize": ("calibrate --dim 10 --keep 0.1 --iterations 10 --stepsize linear", "inverse or exponential"),
     "keep": ("calibrate --dim 10 --keep 1.1 --iterations 10", "kept_fraction"),
@@ -181,6 +193,25 @@ def test_another_run_in_the_directory_is_named_and_left_alone(in_tmp: Path, caps
     assert {p: p.read_bytes() for p in (in_tmp / "mine").rglob("*") if p.is_file()} == before
 
 
+def test_a_damaged_summary_or_configuration_is_named(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = ["run", "logistic-mini", "--method", "ht", *QUICK, "--out", "mine"]
+    assert gammafl(*run, capsys=capsys)[0] == 0
+    (in_tmp / "mine/summary.json").write_text('{"task"')
+    code, _, err = gammafl(*run, "--resume", capsys=capsys)
+    assert (code, "summary.json is damaged" in err) == (2, True)
+    (in_tmp / "mine/config.toml").write_text("seed = 3\n")
+    code, _, err = gammafl(*run, "--resume", capsys=capsys)
+    assert (code, "config.toml is damaged" in err) == (2, True)
+
+
+def test_a_comparison_does_not_go_into_a_runs_directory(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gammafl("run", "logistic-mini", *QUICK, "--out", "mine", capsys=capsys)[0] == 0
+    before = sorted(p.name for p in (in_tmp / "mine").iterdir())
+    code, _, err = gammafl("compare", "logistic-mini", *QUICK, "--out", "mine", capsys=capsys)
+    assert (code, "holds a single run" in err) == (2, True)
+    assert sorted(p.name for p in (in_tmp / "mine").iterdir()) == before
+
+
 def test_a_corrupt_data_file_is_named(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
         (in_tmp / f"{name}-ubyte.gz").write_bytes(gzip.compress(b"not the data"))
@@ -217,6 +248,8 @@ def test_a_full_disk_is_one_clear_line_and_the_run_resumes(in_tmp: Path) -> None
     assert full.returncode == 2, full.stderr
     assert "Traceback" not in full.stderr
     assert full.stderr.count("\n") == 1
+    assert "mine" in full.stderr
+    assert "--resume" in full.stderr
     done = subprocess.run([*run, "--set", "checkpoint.every_seconds=0", "--resume"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gammafl.core.wire import decode as decode
     from gammafl.core.wire import encode as encode
     from gammafl.runtimes.simulator import simulate as simulate
+    from gammafl.tasks.own import torch_task as torch_task
 
 __version__ = "0.1.0"
 
@@ -46,6 +47,7 @@ _HOMES = {
     "gammafl.core.thresholds": ("Fixed", "StepsizeAware", "matched_threshold", "threshold_for"),
     "gammafl.core.wire": ("decode", "encode"),
     "gammafl.runtimes.simulator": ("simulate",),
+    "gammafl.tasks.own": ("torch_task",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

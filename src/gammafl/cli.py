@@ -1,5 +1,6 @@
 """The command line: arguments in, calls out. Heavy modules are imported by the command that needs them."""
 
+import io
 import json
 import os
 import sys
@@ -31,13 +32,13 @@ Set = Annotated[
 Config = Annotated[Path | None, typer.Option(help="Settings from a TOML file, such as a run's config.toml.")]
 DataDir = Annotated[Path | None, typer.Option(help="Take the data set from this directory.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines on standard output, for programs.")]
-Task = Annotated[str | None, typer.Argument(help="Task name; see: gammafl tasks")]
+Task = Annotated[str | None, typer.Argument(help="Task name, see: gammafl tasks; or one's own, file.py:function.")]
 
 
 @app.command(epilog="Example:  gammafl run logistic-mini --method gamma-fedht --set partition.classes=3 --seed 1")
 def run(
     task: Task = None,
-    method: Annotated[str | None, typer.Option(help=f"One of {', '.join(METHOD_NAMES)}.")] = None,
+    method: Annotated[str | None, typer.Option(help=f"One of {', '.join(METHOD_NAMES)}; the first by default.")] = None,
     config: Config = None,
     set_: Set = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
@@ -56,8 +57,11 @@ def run(
     from gammafl.runtimes.runs import execute
 
     path = out or _default_out(settings, resume)
-    with show_progress(as_json) as progress, _told_how_to_resume(path):
-        summary = execute(settings, path, resume, data_dir, progress)
+    if resume and not (path / "config.toml").exists():
+        raise InputError(f"there is no run to resume in {path}; leave out --resume to start one")
+    resuming = f"gammafl run --config {path}/config.toml --out {path} --resume"
+    with show_progress(as_json) as progress, _told_how_to_go_on(resuming):
+        summary = execute(settings, path, resume, _existing(data_dir), progress)
     if as_json:
         print(json.dumps(summary))
     else:
@@ -78,9 +82,12 @@ def compare(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Train all methods at equal uplink traffic; print a table, draw a picture."""
+    """Train all methods, Top-k and STC with as many entries as γ-FedHT sends; print a table, draw a picture."""
     layers = _layers(task, config, set_)
-    name = make_config(*layers, {"method": METHOD_NAMES[0]}).task
+    for key in ("seed", "method"):
+        if key in layers[2]:
+            raise InputError(f"compare takes --{key}s, not --set {key}")
+    name = make_config(*layers).task
     from gammafl.report.progress import show_progress
 
     _need_torch()
@@ -89,9 +96,11 @@ def compare(
 
     names, seed_list = study.check_methods(_words(methods)), _numbers(seeds)
     path = out or free_directory(Path("runs"), f"compare-{name}")
-    with show_progress(as_json) as progress:
-        merged = make_config(*layers, {"method": names[0]}).model_dump(exclude_none=True)
-        result = study.compare(merged, names, seed_list, path, jobs, progress, data_dir)
+    if (path / "config.toml").exists():
+        raise InputError(f"{path} holds a single run; choose another --out")
+    with show_progress(as_json) as progress, _told_how_to_go_on(f"the same command and --out {path}"):
+        merged = make_config(*layers).model_dump(exclude_none=True)
+        result = study.compare(merged, names, seed_list, path, jobs, progress, _existing(data_dir))
     if as_json:
         print(json.dumps(result.summaries))
     else:
@@ -134,13 +143,13 @@ def tasks(
 ) -> None:
     """List the tasks; with a name, the task's settings, their defaults and what they mean."""
     from gammafl.report.tables import TextTable
-    from gammafl.tasks.presets import PRESETS, preset_named
+    from gammafl.tasks.presets import PRESETS, settings_of
 
     if name is None:
         rows = [[task, preset.description, preset.dataset] for task, preset in PRESETS.items()]
         TextTable("tasks", ["name", "what it is", "data set"], rows, prose=True).print()
     else:
-        config = make_config(preset_named(name).settings, {"task": name, "method": METHOD_NAMES[0]})
+        config = make_config(settings_of(name), {"task": name})
         note = "change with --set KEY=VALUE; a table with a kind takes that kind's settings"
         TextTable(name, ["key", "value", "meaning"], described(config), note, prose=True).print()
 
@@ -185,14 +194,22 @@ def data_get(
 
 def _layers(task: str | None, config: Path | None, set_: list[str] | None) -> list[dict[str, Any]]:
     """Preset, file, command line, in order of priority."""
-    from gammafl.tasks.presets import preset_named
+    from gammafl.tasks.presets import settings_of
 
     file = read_toml(config) if config else {}
     settings = parse_settings(set_ or [])
+    if "task" in settings:
+        raise InputError("the task is an argument, not a setting: gammafl run TASK")
     name = task or file.get("task")
     if not isinstance(name, str):
         raise InputError("which task? Give its name, such as: gammafl run logistic-mini --method gamma-fedht")
-    return [preset_named(name).settings, file, settings, {"task": name}]
+    return [settings_of(name), file, settings, {"task": name}]
+
+
+def _existing(data_dir: Path | None) -> Path | None:
+    if data_dir is not None and not data_dir.is_dir():
+        raise InputError(f"the data directory {data_dir} does not exist")
+    return data_dir
 
 
 def _default_out(config: RunConfig, resume: bool) -> Path:
@@ -211,14 +228,11 @@ def _need_torch() -> None:
 
 
 @contextmanager
-def _told_how_to_resume(path: Path) -> Iterator[None]:
+def _told_how_to_go_on(command: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print(
-            f"stopped; go on with: gammafl run --config {path}/config.toml --out {path} --resume",
-            file=sys.stderr,
-        )
+        print(f"stopped; go on with: {command}", file=sys.stderr)
         sys.exit(130)
 
 
@@ -238,6 +252,9 @@ def _numbers(text: str) -> list[int]:
 
 def main() -> None:
     """Entry point: a user's mistake is one line on standard error and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # λ on a terminal that has no Greek
     try:
         app()
     except InputError as error:

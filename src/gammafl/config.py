@@ -6,10 +6,10 @@ An unknown key is an error. A table with a `kind` starts from that kind's own de
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, ValidationError, model_validator
 
 from gammafl.core.errors import InputError
 from gammafl.core.names import METHOD_NAMES, did_you_mean
@@ -102,7 +102,9 @@ class Compression(Settings):
     """What the method is made from. Unset: calibrated from `keep` as in the paper's Table II."""
 
     keep: float = Field(0.01, gt=0, le=1, description="k as a fraction of d, from which λ and λ_0 follow")
-    k: int | float | None = Field(None, description="Top-k and STC: count (int) or fraction (float) instead of keep")
+    k: StrictInt | StrictFloat | None = Field(
+        None, description="Top-k and STC: count (int) or fraction (float) instead of keep"
+    )
     threshold: float | None = Field(None, ge=0, description="λ of HT")
     initial_threshold: float | None = Field(None, ge=0, description="λ_0 of γ-FedHT")
     alpha: float = Field(1, gt=0, description="α of λ_t")
@@ -113,9 +115,9 @@ class Compression(Settings):
     @model_validator(mode="after")
     def _k_is_count_or_fraction(self) -> "Compression":
         if isinstance(self.k, float) and not 0 < self.k <= 1:
-            raise ValueError("k must be a count (whole number) or a fraction in (0, 1]")
+            raise ValueError(f"compression.k must be a count (whole number) or a fraction in (0, 1], got {self.k}")
         if isinstance(self.k, int) and self.k < 0:
-            raise ValueError("k must not be negative")
+            raise ValueError(f"compression.k must not be negative, got {self.k}")
         return self
 
 
@@ -149,7 +151,7 @@ class RunConfig(Settings):
     """Everything a run depends on: the same configuration gives the same bytes."""
 
     task: str = Field(..., description="a name, see: gammafl tasks")
-    method: str = Field(..., description=", ".join(METHOD_NAMES))
+    method: str = Field("gamma-fedht", description=", ".join(METHOD_NAMES))
     seed: int = Field(0, ge=0, description="of everything random")
     iterations: int = Field(..., ge=1, description="T")
     local_steps: int = Field(5, ge=1, description="E: local steps a round")
@@ -253,6 +255,8 @@ def parse_settings(settings: Sequence[str]) -> Table:
         *path, last = key.strip().split(".")
         for part in path:
             place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                raise InputError(f"--set gives {part} a value and keys of its own; it is either or")
         place[last] = _value(text.strip())
     return table
 
@@ -278,37 +282,43 @@ def _merge(base: Table, over: Mapping[str, Any]) -> Table:
 
 def _in_one_line(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
-    kinds = {
-        "iid",
-        "labels",
-        "dirichlet",
-        "natural",
-        "contiguous",
-        "inverse",
-        "exponential",
-        "constant",
-        "tail",
-        "none",
-    }
-    place = [str(part) for part in first["loc"] if part not in kinds]
+    place, kind = _place(first["loc"])
     key = ".".join(place)
-    if first["type"] == "extra_forbidden":
-        known = _known_keys(place[:-1])
-        return f"unknown key {key!r}{did_you_mean(place[-1], known)}; known here: {', '.join(known)}"
     message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "union_tag_invalid":
-        message = f"kind must be one of {first['ctx']['expected_tags']}"
-    return (
-        f"{key}: {message}, got {first['input']!r}"
-        if key and first["type"] != "missing"
-        else f"{key} {message}".strip()
-    )
+    if first["type"] == "extra_forbidden":
+        known = _known_keys(place[:-1], kind)
+        where = f"for {place[0]} of kind {kind}" if kind else "here"
+        return f"unknown key {key!r}{did_you_mean(place[-1], known)}; known {where}: {', '.join(known)}"
+    if first["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        return f"{key}.kind must be one of {', '.join(_kinds(place[0]))}, got {first['input'].get('kind')!r}"
+    if first["type"] in ("model_attributes_type", "model_type"):
+        return f"{key} is a table: set one of its keys, such as {key}.{_known_keys(place, kind)[0]}"
+    if first["type"] == "missing":
+        return f"{key} is missing; give it with --set {key}=…"
+    return f"{key}: {message}, got {first['input']!r}" if key and not isinstance(first["input"], dict) else message
 
 
-def _known_keys(place: Sequence[str]) -> list[str]:
-    model: Any = RunConfig
-    for part in place:
-        annotation = model.model_fields[part].annotation
-        options = getattr(annotation, "__args__", (annotation,))
-        return sorted({name for option in options for name in option.model_fields})
-    return list(model.model_fields)
+def _place(location: tuple[int | str, ...]) -> tuple[list[str], str | None]:
+    """The key's path, and the kind of the table it is in: pydantic puts the kind between table and key."""
+    parts = [str(part) for part in location]
+    if len(parts) > 1 and parts[1] in _kinds(parts[0]):
+        return [parts[0], *parts[2:3]], parts[1]
+    return parts[:2] if parts and _tables(parts[0]) else parts[:1], None
+
+
+def _tables(key: str) -> list[type[Settings]]:
+    """The tables that may stand at a key of the configuration."""
+    field = RunConfig.model_fields.get(key)
+    options = get_args(field.annotation) or (field.annotation,) if field else ()
+    return [option for option in options if isinstance(option, type) and issubclass(option, Settings)]
+
+
+def _kinds(key: str) -> dict[str, type[Settings]]:
+    return {t.model_fields["kind"].default: t for t in _tables(key) if "kind" in t.model_fields}
+
+
+def _known_keys(place: Sequence[str], kind: str | None) -> list[str]:
+    if not place:
+        return list(RunConfig.model_fields)
+    table = _kinds(place[0])[kind] if kind else _tables(place[0])[0]
+    return list(table.model_fields)

@@ -123,3 +123,8 @@ def test_a_tensor_is_taken_without_being_copied_or_changed() -> None:
 def test_a_delta_of_another_shape_or_type_is_refused_by_name(bad: object) -> None:
     with pytest.raises(gf.InputError, match="delta must be a contiguous float32 vector of 10 elements"):
         gf.ErrorFeedback(gf.Dense(), 10).compress(bad, 0)
+
+
+def test_tensor_sizes_that_do_not_fit_are_refused_before_anything_is_added() -> None:
+    with pytest.raises(gf.InputError, match="add up to 5"):
+        gf.ErrorFeedback(gf.TopK(0.1, "tensor", (2, 3)), 6)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gammafl as gf
+from gammafl.core.methods import MethodSettings, make_method
 from gammafl.core.thresholds import calibrate
 
 INVERSE = gf.InverseDecay(100, 1000)
@@ -59,7 +60,7 @@ def test_the_formula_is_the_papers_line_11() -> None:
     g, g0, gT = INVERSE(t), INVERSE(0), INVERSE(T)  # noqa: N806
     expected = initial * math.sqrt(g**alpha * (g0 * gT) ** (alpha / 2) / (g ** (2 * alpha) + (g0 * gT) ** alpha))
     assert gf.StepsizeAware(initial, INVERSE, T, alpha)(t) == pytest.approx(expected, rel=1e-12)
-    in_gradient_units = gf.StepsizeAware(initial, INVERSE, T, alpha, units="gradient")(t)
+    in_gradient_units = gf.GammaFedHT(initial, INVERSE, T, alpha, units="gradient").at(t)
     assert in_gradient_units == pytest.approx(expected * g, rel=1e-12)
 
 
@@ -73,6 +74,19 @@ def test_matching_makes_the_mean_of_inverse_squares_equal(alpha: float, T: int) 
     threshold = gf.StepsizeAware(gf.matched_threshold(0.05, INVERSE, T, alpha), INVERSE, T, alpha)
     budget = np.mean([1 / threshold(t) ** 2 for t in range(T + 1)])
     assert budget == pytest.approx(1 / 0.05**2, rel=1e-9)
+
+
+def test_gradient_units_make_plain_ht_follow_the_stepsize_too() -> None:
+    settings = MethodSettings(10_250, (10_250,), INVERSE, 1000, threshold=0.5, units="gradient")
+    method = make_method("ht", settings)
+    assert isinstance(method, gf.HardThreshold)
+    assert method.at(700) == pytest.approx(0.5 * INVERSE(700))
+
+
+@pytest.mark.parametrize(("stepsize", "alpha"), [(gf.ExponentialDecay(0.1, 0.5, 1), 1.0), (INVERSE, 5000.0)])
+def test_a_stepsize_that_leaves_the_range_of_numbers_is_refused(stepsize: gf.InverseDecay, alpha: float) -> None:
+    with pytest.raises(gf.InputError, match="the stepsize"):
+        gf.matched_threshold(0.05, stepsize, 10_000, alpha)
 
 
 @pytest.mark.parametrize("bad", [-1e-9, float("nan"), float("inf")])

@@ -2,7 +2,9 @@
 
 import math
 import struct
+import tracemalloc
 import zlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -131,19 +133,52 @@ def test_a_hostile_message_is_refused(payload: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("update", "problem"),
+    ("dim", "indices", "values", "problem"),
     [
-        (gf.SparseUpdate(5, [1, 1], [1, 2]), "strictly increasing"),
-        (gf.SparseUpdate(5, [5], [1]), "outside"),
-        (gf.SparseUpdate(5, [1], [math.nan]), "not finite"),
-        (gf.SparseUpdate(5, [1, 2], [1]), "2 indices for 1 values"),
-        (gf.SparseUpdate(5, None, [1]), "1 values for all of 5"),
-        (gf.SparseUpdate(2**32, [1], [1]), "dim must be"),
+        (5, [5], [1], "from 0 to 4"),
+        (5, [-1], [1], "from 0 to 4"),
+        (5, [2**32 + 1], [1], "from 0 to 4"),
+        (5, [1.5], [1], "whole numbers"),
+        (5, [1, 2], [1], "2 indices for values of shape"),
+        (5, None, [1], "5 indices for values of shape"),
+        (5, [1], [[1]], "1 indices for values of shape"),
+        (2**32, [1], [1], "dim must be"),
+        (-1, [], [], "dim must be"),
     ],
 )
-def test_an_update_that_could_not_be_decoded_is_not_encoded(update: gf.SparseUpdate, problem: str) -> None:
+def test_an_update_that_is_none_can_not_be_made(dim: int, indices: Any, values: Any, problem: str) -> None:
     with pytest.raises(gf.InputError, match=problem):
-        gf.encode(update)
+        gf.SparseUpdate(dim, indices, values)
+
+
+def test_an_update_that_could_not_be_decoded_is_not_encoded() -> None:
+    with pytest.raises(gf.InputError, match="strictly increasing"):
+        gf.encode(gf.SparseUpdate(5, [1, 1], [1, 2]))
+    with pytest.raises(gf.InputError, match="not finite"):
+        gf.encode(gf.SparseUpdate(5, [1], [math.nan]))
+    with pytest.raises(gf.InputError, match="no position coding 'golomb'"):
+        gf.encode(gf.SparseUpdate(5, [1], [1]), positions="golomb")  # type: ignore[arg-type]
+    with pytest.raises(gf.InputError, match="can't be sent as f16 without loss"):
+        gf.encode(gf.SparseUpdate(5, [1], [1.0001]), values="f16")
+
+
+DENSE_MESSAGES = {
+    "all, ternary": gf.SparseUpdate(200_000, None, np.where(np.arange(200_000) % 2, 1, -1)),
+    "rice, ternary": gf.SparseUpdate(250_000, np.arange(200_000), np.ones(200_000)),
+    "bitmap, ternary": gf.SparseUpdate(200_001, np.arange(200_000), np.ones(200_000)),
+    "all, f16": gf.SparseUpdate(200_000, None, np.arange(200_000) % 1000),
+}
+
+
+@pytest.mark.parametrize("update", DENSE_MESSAGES.values(), ids=DENSE_MESSAGES)
+def test_decoding_takes_at_most_128_times_the_messages_length(update: gf.SparseUpdate) -> None:
+    payload = gf.encode(update)
+    gf.decode(payload)
+    tracemalloc.start()
+    gf.decode(payload)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak <= 128 * len(payload)
 
 
 def test_sizes_are_those_of_the_specification() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import gammafl as gf
 from gammafl.config import RunConfig, make_config
+from gammafl.runtimes.run_directory import RunDirectory
 from gammafl.runtimes.runs import execute
 from tests.conftest import repeatable
 
@@ -95,6 +96,7 @@ def kill(path: Path, where: str, when: int) -> None:
         ("ledger", 9),
         ("half a line", 6),
         ("writing a checkpoint", 5),
+        ("renaming", 1),
         ("renaming", 10),
         ("renaming", 11),
     ],
@@ -116,6 +118,37 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path, 
     last.write_bytes(content)
     execute(config(), path, resume=True)
     assert same(path, unkilled)
+
+
+def test_a_checkpoint_whose_facts_were_changed_is_damaged_too(tmp_path: Path, unkilled: Path) -> None:
+    path = tmp_path / "run"
+    kill(path, "ledger", 9)
+    last = path / "checkpoint" / "last.safetensors"
+    content = last.read_bytes()
+    assert b'\\"round\\": 8' in content
+    last.write_bytes(content.replace(b'\\"round\\": 8', b'\\"round\\": 3'))
+    execute(config(), path, resume=True)
+    assert same(path, unkilled)
+
+
+def test_only_one_process_runs_in_a_directory(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path / "run")
+    with directory.claimed(config()), pytest.raises(gf.InputError, match="another process runs in"):
+        execute(config(), tmp_path / "run", resume=True)
+
+
+def test_a_count_of_one_and_all_of_it_are_different_runs(tmp_path: Path) -> None:
+    short = {"iterations": 5, "method": "top-k"}
+    execute(config(**short, compression={"k": 1}), tmp_path / "run")
+    with pytest.raises(gf.InputError, match=r"compression\.k = 1 there, 1\.0 asked for"):
+        execute(config(**short, compression={"k": 1.0}), tmp_path / "run", resume=True)
+
+
+def test_half_precision_sends_half_of_the_values_and_learns(tmp_path: Path, unkilled: Path) -> None:
+    summary = execute(config(compression={"values": "f16"}), tmp_path / "run")
+    full = json.loads((unkilled / "summary.json").read_text())
+    assert 0.5 < summary["uplink_bytes"] / full["uplink_bytes"] < 0.7  # values halve, positions stay
+    assert summary["final"] == pytest.approx(full["final"], abs=0.05)
 
 
 def test_when_no_checkpoint_is_whole_the_run_says_so_and_changes_nothing(tmp_path: Path) -> None:

@@ -1,15 +1,19 @@
 """gf.simulate: any module, any data sets."""
 
 import copy
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, TensorDataset
 
 import gammafl as gf
 from gammafl import seeds
 from gammafl.core.names import METHOD_NAMES
+from gammafl.tasks.samples import as_samples
+from gammafl.tasks.torch_task import TorchTask
 from tests.problems import blobs
 
 STEPSIZE = gf.InverseDecay(50, 500)
@@ -85,6 +89,49 @@ def test_a_run_that_diverges_says_so() -> None:
         gf.simulate(network(), clients, test, method="fedavg", stepsize=gf.Constant(1e30), iterations=50)
 
 
+def test_a_metric_that_does_not_fit_is_refused_and_the_loss_always_fits() -> None:
+    client_data, test_data = blobs()
+    clients = [TensorDataset(data.tensors[0], data.tensors[0][:, 0]) for data in client_data]
+    test = TensorDataset(test_data.tensors[0], test_data.tensors[0][:, 0])
+    model = nn.Sequential(nn.Linear(8, 1), nn.Flatten(0))
+    settings: dict[str, Any] = {"stepsize": gf.Constant(0.01), "iterations": 200, "loss": nn.functional.mse_loss}
+    with pytest.raises(gf.InputError, match="metric='loss'"):
+        gf.simulate(model, clients, test, **settings)
+    result = gf.simulate(model, clients, test, metric="loss", **settings)
+    assert result.summary["final"] == result.summary["final_loss"] < result.rounds[19]["loss"]
+
+
+def test_buffers_of_the_module_do_not_leak_between_clients() -> None:
+    clients, test = blobs()
+    model = nn.utils.parametrizations.spectral_norm(nn.Linear(8, 3))
+    task = TorchTask("sn", model, [as_samples(c, "c") for c in clients], as_samples(test, "t"), 10)
+    start, steps = task.initial_model(np.random.default_rng(0)), np.full(3, 0.1, np.float32)
+    both = [u.delta.copy() for u in task.train([0, 1], start, steps, [np.random.default_rng(i) for i in (0, 1)])]
+    alone = next(task.train([1], start, steps, [np.random.default_rng(1)])).delta
+    assert both[1].tobytes() == alone.tobytes()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"participation": 0},
+        {"batch_size": 0},
+        {"seed": -1},
+        {"evaluate_every": 0},
+        {"stepsize": 0.1},
+        {"method": gf.Dense},
+        {"iterations": 20.0},
+        {"iterations": 7},
+    ],
+    ids=str,
+)
+def test_a_wrong_argument_is_named(wrong: dict[str, Any]) -> None:
+    clients, test = blobs()
+    settings: dict[str, Any] = {"stepsize": STEPSIZE, "iterations": 20, **wrong}
+    with pytest.raises(gf.InputError, match=next(iter(wrong))):
+        gf.simulate(network(), clients, test, **settings)
+
+
 @pytest.mark.parametrize(
     ("model", "problem"),
     [
@@ -103,7 +150,7 @@ def test_a_mistyped_method_and_an_empty_data_set_are_refused_by_name() -> None:
     clients, test = blobs()
     with pytest.raises(gf.InputError, match="did you mean 'gamma-fedht'"):
         gf.simulate(network(), clients, test, method="gama-fedht", stepsize=STEPSIZE, iterations=5)
-    empty = torch.utils.data.TensorDataset(torch.empty(0, 8), torch.empty(0, dtype=torch.long))
+    empty = TensorDataset(torch.empty(0, 8), torch.empty(0, dtype=torch.long))
     with pytest.raises(gf.InputError, match=r"client_datasets\[1\]"):
         gf.simulate(network(), [clients[0], empty], test, stepsize=STEPSIZE, iterations=5)
 

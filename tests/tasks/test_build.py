@@ -18,7 +18,9 @@ CONFIG = make_config(PRESETS["logistic-mini"].settings, {"task": "logistic-mini"
 
 @pytest.fixture(scope="module")
 def task() -> TorchTask:
-    return build_task(CONFIG, lambda facts: np.array_split(np.arange(len(facts)), 10), None, print)
+    built = build_task(CONFIG, lambda facts: np.array_split(np.arange(len(facts)), 10), None, print)
+    assert isinstance(built, TorchTask)
+    return built
 
 
 def test_the_logistic_model_has_the_papers_10250_parameters(task: TorchTask) -> None:

@@ -25,7 +25,7 @@ from gammafl.core.errors import require
 from gammafl.core.kernels import Vector
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.stepsizes import Stepsize
-from gammafl.core.thresholds import Fixed, StepsizeAware, Threshold, Units
+from gammafl.core.thresholds import Fixed, StepsizeAware, Threshold, Units, in_units
 
 Scope = Literal["global", "tensor"]
 HALF_MAX = float(np.finfo(np.float16).max)
@@ -184,7 +184,7 @@ def GammaFedHT(
     initial: float, stepsize: Stepsize, iterations: int, alpha: float = 1.0, units: Units = "update"
 ) -> HardThreshold:
     """γ-FedHT: the hard threshold whose λ_t follows γ_t. `initial` is λ_0, `iterations` T."""
-    return HardThreshold(StepsizeAware(initial, stepsize, iterations, alpha, units))
+    return HardThreshold(in_units(units, StepsizeAware(initial, stepsize, iterations, alpha), stepsize))
 
 
 def GammaFedHTQ(

@@ -27,6 +27,8 @@ class ErrorFeedback:
 
     def __init__(self, method: Compressor, dim: int, residual: Vector | None = None) -> None:
         require(0 <= dim <= MAX_DIM, f"dim must be between 0 and {MAX_DIM}, got {dim}")
+        sizes = sum(method.sizes)
+        require(sizes in (0, dim), f"the method's tensor sizes add up to {sizes}, but the vector has {dim} elements")
         self.method = method
         self.dim = dim
         self.residual = np.zeros(dim, np.float32) if residual is None else as_vector(residual, dim, "residual")

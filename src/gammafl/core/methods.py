@@ -16,7 +16,7 @@ from gammafl.core.compressors import (
 from gammafl.core.errors import InputError
 from gammafl.core.names import did_you_mean
 from gammafl.core.stepsizes import Stepsize
-from gammafl.core.thresholds import Units, calibrate
+from gammafl.core.thresholds import Fixed, Units, calibrate, in_units, rounded, threshold_for
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class MethodSettings:
     def fixed(self) -> float:
         if self.threshold is not None:
             return self.threshold
-        return calibrate(self.keep, self.dim, self.stepsize, self.iterations).threshold
+        return rounded(threshold_for(self.keep, self.dim))
 
     @property
     def initial(self) -> float:
@@ -61,7 +61,7 @@ Build = Callable[[MethodSettings], Compressor]
 BUILDERS: dict[str, Build] = {
     "gamma-fedht": lambda s: GammaFedHT(s.initial, s.stepsize, s.iterations, s.alpha, s.units),
     "gamma-fedht-q": lambda s: GammaFedHTQ(s.initial, s.stepsize, s.iterations, s.alpha, s.units),
-    "ht": lambda s: HardThreshold(s.fixed),
+    "ht": lambda s: HardThreshold(in_units(s.units, Fixed(s.fixed), s.stepsize)),
     "top-k": lambda s: TopK(s.count, s.scope, s.sizes),
     "stc": lambda s: STC(s.count, s.scope, s.sizes),
     "fedavg": lambda s: Dense(),

@@ -1,9 +1,12 @@
 """The sparse update: what a client sends and a server adds."""
 
+from operator import index
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from gammafl.core.errors import require
 
 MAX_DIM = 2**32 - 1
 """Positions are unsigned 32-bit numbers, in memory and on the wire."""
@@ -12,18 +15,21 @@ MAX_DIM = 2**32 - 1
 class SparseUpdate:
     """`values[j]` at position `indices[j]` of a vector of `dim` elements, zero elsewhere.
 
-    `indices` are strictly increasing (uint32), `values` are float32; `encode` checks both. An update of
-    every position is written `SparseUpdate(dim, None, values)` and is `entire`: its positions are neither
-    stored nor sent.
+    `indices` (uint32) are below `dim` and strictly increasing, `values` are float32; the order is checked by
+    `encode`. An update of every position is written `SparseUpdate(dim, None, values)` and is `entire`: its
+    positions are neither stored nor sent.
     """
 
     __slots__ = ("_positions", "dim", "values")
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, dim: int, indices: ArrayLike | None, values: ArrayLike) -> None:
-        self.dim = dim
-        self._positions = None if indices is None else np.asarray(indices, np.uint32)
+        require(0 <= index(dim) <= MAX_DIM, f"dim must be between 0 and {MAX_DIM}, got {dim}")
+        self.dim = index(dim)
         self.values: NDArray[np.float32] = np.asarray(values, np.float32)
+        self._positions = None if indices is None else _positions(indices, self.dim)
+        count = self.dim if self._positions is None else len(self._positions)
+        require(self.values.shape == (count,), f"{count} indices for values of shape {self.values.shape}")
 
     @property
     def indices(self) -> NDArray[np.uint32]:
@@ -57,3 +63,14 @@ class SparseUpdate:
 
     def __repr__(self) -> str:
         return f"SparseUpdate(dim={self.dim}, entries={len(self)})"
+
+
+def _positions(indices: ArrayLike, dim: int) -> NDArray[np.uint32]:
+    """`indices` as unsigned 32-bit numbers below `dim`; compiled code relies on that."""
+    array = np.asarray(indices)
+    if array.size == 0:
+        return np.empty(0, np.uint32)
+    whole = array.ndim == 1 and np.issubdtype(array.dtype, np.integer)
+    require(whole, f"indices must be a vector of whole numbers, got {array.dtype} of shape {array.shape}")
+    require(array.min() >= 0 and array.max() < dim, f"indices must be from 0 to {dim - 1}")
+    return array.astype(np.uint32, copy=False)

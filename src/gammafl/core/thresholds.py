@@ -42,26 +42,37 @@ class Fixed:
 class StepsizeAware:
     """λ_t of γ-FedHT (Algorithm 1, line 11).
 
-    `initial` is λ_0, `stepsize` γ, `iterations` T, `alpha` α. `units` says what is compared with λ_t:
-    the accumulated update as in Algorithm 1 ("update"), or the update divided by γ_t as in the proofs
-    ("gradient", a threshold of λ_t·γ_t on the update); see docs/deviations.md.
+    `initial` is λ_0, `stepsize` γ, `iterations` T, `alpha` α.
     """
 
     initial: float
     stepsize: Stepsize
     iterations: int
     alpha: float = 1.0
-    units: Units = "update"
 
     def __post_init__(self) -> None:
         _require_threshold(self.initial)
         _require_schedule(self.iterations, self.alpha)
-        require(self.units in ("update", "gradient"), f"units must be 'update' or 'gradient', got {self.units!r}")
 
     def __call__(self, t: int) -> float:
-        spread = _spread(self.stepsize, t, self.iterations, self.alpha)
-        in_update_units = self.initial / math.sqrt(spread)
-        return in_update_units if self.units == "update" else in_update_units * float(self.stepsize(t))
+        return self.initial / math.sqrt(_spread(self.stepsize, t, self.iterations, self.alpha))
+
+
+@dataclass(frozen=True)
+class InGradientUnits:
+    """λ_t·γ_t: the threshold that the proofs use, on the update divided by the stepsize; see docs/deviations.md."""
+
+    threshold: Threshold
+    stepsize: Stepsize
+
+    def __call__(self, t: int) -> float:
+        return self.threshold(t) * float(self.stepsize(t))
+
+
+def in_units(units: Units, threshold: Threshold, stepsize: Stepsize) -> Threshold:
+    """`threshold` on the update as in Algorithm 1 ("update"), or on the update divided by γ_t ("gradient")."""
+    require(units in ("update", "gradient"), f"units must be 'update' or 'gradient', got {units!r}")
+    return threshold if units == "update" else InGradientUnits(threshold, stepsize)
 
 
 def threshold_for(kept_fraction: float, dim: int) -> float:
@@ -102,16 +113,26 @@ def calibrate(
 
     The paper rounds λ to three digits before it computes λ_0; `digits=None` leaves out the rounding.
     """
-    threshold = threshold_for(kept_fraction, dim)
-    if digits is not None:
-        threshold = float(f"{threshold:.{digits - 1}e}")
+    threshold = rounded(threshold_for(kept_fraction, dim), digits)
     return Calibration(threshold, matched_threshold(threshold, stepsize, iterations, alpha))
+
+
+def rounded(threshold: float, digits: int | None = 3) -> float:
+    """λ as the paper prints it."""
+    return threshold if digits is None else float(f"{threshold:.{digits - 1}e}")
 
 
 def _spread(stepsize: Stepsize, t: Any, iterations: int, alpha: float) -> Any:
     """r^α + r^{−α} with r = γ_t / √(γ_0γ_T)."""
-    ratio = stepsize(t) / math.sqrt(float(stepsize(0)) * float(stepsize(iterations)))
-    return ratio**alpha + ratio**-alpha
+    mean = math.sqrt(float(stepsize(0))) * math.sqrt(float(stepsize(iterations)))
+    require(
+        mean > 0, f"the stepsize falls to {stepsize(iterations)} by iteration {iterations}; let it decay more slowly"
+    )
+    with np.errstate(over="ignore", divide="ignore"):
+        ratio = np.asarray(stepsize(t) / mean, np.float64)
+        spread = ratio**alpha + ratio**-alpha
+    require(bool(np.isfinite(spread).all()), f"the stepsize changes too much for alpha = {alpha}; use a smaller one")
+    return spread
 
 
 def _require_threshold(value: float) -> None:
@@ -119,5 +140,6 @@ def _require_threshold(value: float) -> None:
 
 
 def _require_schedule(iterations: int, alpha: float) -> None:
-    require(iterations >= 1, f"iterations must be at least 1, got {iterations}")
+    whole = isinstance(iterations, int) and iterations >= 1
+    require(whole, f"iterations must be a whole number of at least 1, got {iterations}")
     require(math.isfinite(alpha) and alpha > 0, f"alpha must be a positive number, got {alpha}")

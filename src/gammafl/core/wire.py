@@ -2,7 +2,7 @@
 
 `encode` is deterministic: it takes the smallest coding of the positions and of the values, losslessly.
 `decode` trusts nobody: any bytes give an update of the stated dimension with strictly increasing positions
-and finite values, in memory of at most 64 times the message, or a `WireError`. It accepts only what
+and finite values, in memory of at most 128 times the message, or a `WireError`. It accepts only what
 `encode` writes: an accepted message encodes to the same bytes again.
 """
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from gammafl.core import golomb
 from gammafl.core.errors import InputError, WireError, require
 from gammafl.core.kernels import Vector
-from gammafl.core.sparse import MAX_DIM, SparseUpdate
+from gammafl.core.sparse import SparseUpdate
 
 MAGIC = b"gF"
 VERSION = 1
@@ -34,6 +34,10 @@ MAX_RUNS = 65_535
 
 def encode(update: SparseUpdate, positions: PositionCoding = "auto", values: ValueCoding = "auto") -> bytes:
     """The message for `update`; "auto" takes the smallest coding, a name insists on one."""
+    require(
+        positions in ("auto", *POSITIONS), f"no position coding {positions!r}; they are auto, {', '.join(POSITIONS)}"
+    )
+    require(values in ("auto", *VALUES), f"no value coding {values!r}; they are auto, {', '.join(VALUES)}")
     _check(update)
     position_kind, position_bytes = _encode_positions(update, positions)
     value_kind, value_bytes = _encode_values(update.values, values)
@@ -49,9 +53,11 @@ def decode(payload: bytes | bytearray | memoryview) -> SparseUpdate:
     position_kind, value_kind, dim, count = _decode_header(data)
     body = data[HEADER.size :]
     indices, used = _decode_positions(position_kind, body, dim, count)
-    update = SparseUpdate(dim, indices, _decode_values(value_kind, body[used:], count))
     try:
+        update = SparseUpdate(dim, indices, _decode_values(value_kind, body[used:], count))
         again = encode(update, position_kind, value_kind)
+    except WireError:
+        raise
     except InputError as error:
         raise WireError(str(error)) from None
     if again != data:
@@ -61,16 +67,10 @@ def decode(payload: bytes | bytearray | memoryview) -> SparseUpdate:
 
 def _check(update: SparseUpdate) -> None:
     """Only what `decode` gives back may be encoded."""
-    require(0 <= update.dim <= MAX_DIM, f"dim must be between 0 and {MAX_DIM}, got {update.dim}")
     require(bool(np.isfinite(update.values).all()), "an update with values that are not finite can't be sent")
-    if update.entire:
-        require(len(update) == update.dim, f"{len(update)} values for all of {update.dim} positions")
-        return
-    indices = update.indices
-    require(len(indices) == len(update), f"{len(indices)} indices for {len(update)} values")
-    if len(indices):
+    if not update.entire:
+        indices = update.indices
         require(bool((indices[1:] > indices[:-1]).all()), "indices must be strictly increasing")
-        require(int(indices[-1]) < update.dim, f"index {indices[-1]} is outside of dimension {update.dim}")
 
 
 def _decode_header(data: memoryview) -> tuple[PositionCoding, ValueCoding, int, int]:
@@ -187,8 +187,9 @@ def _decode_values(kind: ValueCoding, body: memoryview, count: int) -> Vector:
     if (lengths <= 0).any():
         raise WireError("runs of magnitudes out of order")
     signs = np.frombuffer(_part(body, 8 * runs - 2, -(-count // 8)), np.uint8)
-    values = np.repeat(magnitudes, lengths).astype(np.float32)
-    return np.where(np.unpackbits(signs, count=count, bitorder="little"), -values, values)
+    values = np.repeat(magnitudes, lengths).astype(np.float32, copy=False)
+    negative = np.unpackbits(signs, count=count, bitorder="little").view(np.bool_)
+    return np.negative(values, out=values, where=negative)
 
 
 def _part(body: memoryview, start: int, size: int) -> memoryview:

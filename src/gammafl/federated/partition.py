@@ -33,7 +33,8 @@ def by_labels(labels: Labels, clients: int, per_client: int, equal: bool, rng: n
     """#C=k: `per_client` labels each; a label's samples are dealt evenly to the clients that hold it.
 
     NIID-Bench: client i holds label i mod C and k−1 others at random, so sizes differ. `equal`: holders are
-    spread evenly over the labels, so that clients hold equally many samples of a balanced data set.
+    spread evenly over the labels, so that clients hold equally many samples of a balanced data set where n·k is a
+    multiple of the number of labels.
     """
     classes = np.unique(labels)
     require(
@@ -42,6 +43,11 @@ def by_labels(labels: Labels, clients: int, per_client: int, equal: bool, rng: n
     )
     choose = _balanced_labels if equal else _niid_bench_labels
     held = choose(clients, len(classes), per_client, rng)
+    nobody = classes[~held.any(0)]
+    require(
+        len(nobody) == 0,
+        f"nobody would hold the label(s) {nobody.tolist()}: use more clients or a larger partition.classes",
+    )
     shards: list[list[NDArray[np.int64]]] = [[] for _ in range(clients)]
     for label, value in enumerate(classes):
         holders = np.flatnonzero(held[:, label])

@@ -32,7 +32,9 @@ class Plan:
 
     def __post_init__(self) -> None:
         require(
-            self.local_steps >= 1 and self.iterations >= 1 and self.iterations % self.local_steps == 0,
+            isinstance(self.iterations, int)
+            and min(self.local_steps, self.iterations) >= 1
+            and self.iterations % self.local_steps == 0,
             f"iterations ({self.iterations}) must be a positive multiple of local_steps ({self.local_steps})",
         )
         require(

@@ -89,4 +89,4 @@ def _average(plan: Plan, state: ServerState) -> None:
 def round_stepsizes(plan: Plan, round_number: int) -> NDArray[np.float32]:
     """γ_t of the round's local iterations t."""
     start = round_number * plan.local_steps
-    return np.asarray(plan.stepsize(np.arange(start, start + plan.local_steps)), np.float32)
+    return np.array([plan.stepsize(t) for t in range(start, start + plan.local_steps)], np.float32)

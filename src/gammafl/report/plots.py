@@ -34,20 +34,24 @@ SMOOTHING = 15
 def plot_comparison(runs: Mapping[str, Sequence[Records]], metric: str, title: str, path: Path) -> None:
     """Two panels for `runs`, method → the records of each seed. Thin: evaluations; bold: moving average."""
     figure, panels = plt.subplots(1, 2, figsize=(11, 4.4), sharey=True, constrained_layout=True)
+    scale, unit = (100, " (%)") if metric == "accuracy" else (1, "")
     bottom: list[float] = []
     for method, seeds in runs.items():
         iterations, sent, values = mean_curve(seeds)
         smooth = moving_average(values)
-        bottom.append(float(smooth[len(smooth) // 10]))
+        bottom.append(scale * float(smooth[len(smooth) // 10]))
         colour, line = STYLES[method]
         for axes, x in zip(panels, (iterations, sent), strict=True):
-            axes.plot(x, 100 * values, color=colour, linewidth=0.5, alpha=0.25)
-            axes.plot(x, 100 * smooth, color=colour, linestyle=line, linewidth=1.8, label=LABELS[method])
-    _finish(panels[0], "iterations", f"test {metric} (%)")
+            axes.plot(x, scale * values, color=colour, linewidth=0.5, alpha=0.25)
+            axes.plot(x, scale * smooth, color=colour, linestyle=line, linewidth=1.8, label=LABELS[method])
+    _finish(panels[0], "iterations", f"test {metric}{unit}")
     _finish(panels[1], "uplink of a client that takes part in every round (bytes, log scale)", None)
     panels[1].set_xscale("log")
-    panels[0].set_ylim(bottom=max(0.0, 100 * min(bottom) - 5))
-    panels[0].legend(loc="lower right", frameon=False)
+    if metric == "accuracy":
+        panels[0].set_ylim(bottom=max(0.0, min(bottom) - 5))
+    else:
+        panels[0].set_ylim(top=1.1 * max(bottom))
+    panels[0].legend(loc="lower right" if metric == "accuracy" else "upper right", frameon=False)
     figure.suptitle(title, fontsize=11, x=0.01, ha="left")
     figure.savefig(path, dpi=160)
     plt.close(figure)

@@ -82,7 +82,7 @@ def comparison_table(title: str, summaries: Sequence[Summary]) -> TextTable:
         ],
         rows,
         f"{len({s['seed'] for s in summaries})} seed(s), {first['iterations']} iterations; ± over seeds; "
-        "uplink measured from encoded messages",
+        "uplink measured from encoded messages; Top-k and STC keep as many entries as γ-FedHT and γ-FedHT-Q",
     )
 
 

@@ -43,15 +43,15 @@ def save(directory: Path, saved: Saved) -> None:
     if state.average is not None:
         tensors["average"] = state.average
     tensors |= {f"{RESIDUAL}{client}": residual for client, residual in saved.residuals.items()}
-    facts = {
+    facts: dict[str, Any] = {
         "round": state.round,
         "averaged_rounds": state.averaged_rounds,
         "totals": asdict(state.totals),
         "ledger_bytes": saved.ledger_bytes,
         "wall_seconds": saved.wall_seconds,
         "phase_seconds": dict(saved.phase_seconds),
-        "checksum": _checksum(tensors),
     }
+    facts["checksum"] = _checksum(facts, tensors)
     write_tensors(directory / "writing.safetensors", tensors, {"gammafl": json.dumps(facts)})
     if (directory / LAST).exists():
         os.replace(directory / LAST, directory / PREVIOUS)
@@ -86,7 +86,7 @@ def load(directory: Path, say: Say) -> Saved | None:
     for path in present:
         try:
             return _read(path)
-        except (SafetensorError, OSError, KeyError, ValueError) as error:
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             say(f"checkpoint {path} can't be used ({error}); looking for the one before")
     if present:
         raise InputError(f"no checkpoint in {directory} is whole; remove the directory to start the run anew")
@@ -95,9 +95,10 @@ def load(directory: Path, say: Say) -> Saved | None:
 
 def _read(path: Path) -> Saved:
     with safe_open(path, framework="numpy") as file:
-        facts = json.loads(file.metadata()["gammafl"])
+        facts = json.loads((file.metadata() or {})["gammafl"])
+    checksum = facts.pop("checksum")
     tensors = _Tensors(path)
-    if _checksum(tensors) != facts["checksum"]:
+    if _checksum(facts, tensors) != checksum:
         raise ValueError("its checksum differs")
     state = ServerState(
         model=tensors["model"],
@@ -133,8 +134,8 @@ class _Tensors(Mapping[Any, Vector]):
         return len(self.names)
 
 
-def _checksum(tensors: Mapping[str, Vector]) -> int:
-    checksum = 0
+def _checksum(facts: Mapping[str, Any], tensors: Mapping[str, Vector]) -> int:
+    checksum = zlib.crc32(json.dumps(facts, sort_keys=True).encode())
     for name in sorted(tensors):
         checksum = zlib.crc32(np.ascontiguousarray(tensors[name]).data.cast("B"), zlib.crc32(name.encode(), checksum))
     return checksum

@@ -27,34 +27,48 @@ class RunDirectory:
     def holds(self, config: RunConfig) -> bool:
         """Whether a run of `config` is here; another run, or other files, are an error."""
         if not self.config_file.exists():
-            if self.path.exists() and any(self.path.iterdir()):
+            if self.path.exists() and any(path.suffix != ".part" for path in self.path.iterdir()):
                 raise InputError(f"{self.path} is not empty and holds no run; choose another --out")
             return False
         here = self.config()
-        if here != config:
+        if to_toml(here) != to_toml(config):  # not ==, to which k = 1 (an entry) and k = 1.0 (all) are the same
             raise InputError(f"{self.path} holds another run ({_differences(here, config)}); choose another --out")
         return True
 
     def config(self) -> RunConfig:
-        return make_config(read_toml(self.config_file))
+        try:
+            return make_config(read_toml(self.config_file))
+        except InputError as error:
+            raise InputError(f"{self.config_file} is damaged ({error}); choose another --out") from None
 
     def summary(self) -> dict[str, Any] | None:
         """The summary of a finished run, else None."""
-        return json.loads(self.summary_file.read_text()) if self.summary_file.exists() else None
+        if not self.summary_file.exists():
+            return None
+        try:
+            return dict(json.loads(self.summary_file.read_text()))
+        except (ValueError, TypeError):
+            raise InputError(f"{self.summary_file} is damaged; remove it and use --resume to write it again") from None
 
-    def begin(self, config: RunConfig) -> None:
+    @contextmanager
+    def claimed(self, config: RunConfig) -> Iterator[None]:
+        """The directory for a run of `config`, for this process alone."""
         self.path.mkdir(parents=True, exist_ok=True)
-        if not self.config_file.exists():
-            write_atomically(self.config_file, to_toml(config).encode())
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not self.holds(config):
+                write_atomically(self.config_file, to_toml(config).encode())
+            yield
+        except BlockingIOError:
+            raise InputError(f"another process runs in {self.path}; wait for it or choose another --out") from None
+        finally:
+            os.close(handle)
 
     @contextmanager
     def open_ledger(self, keep_bytes: int) -> Iterator["Ledger"]:
         """The ledger for appending, cut back to `keep_bytes`: rounds after the checkpoint are run again."""
         with self.ledger_file.open("ab") as stream:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InputError(f"another process runs in {self.path}; wait for it or choose another --out") from None
             if os.fstat(stream.fileno()).st_size < keep_bytes:
                 raise InputError(f"{self.ledger_file} is shorter than its checkpoint says; remove {self.path}")
             stream.truncate(keep_bytes)
@@ -78,8 +92,13 @@ class Ledger:
         self.stream = stream
 
     def append(self, record: Record) -> None:
-        self.stream.write(json.dumps(record).encode() + b"\n")
-        self.stream.flush()
+        try:
+            self.stream.write(json.dumps(record).encode() + b"\n")
+            self.stream.flush()
+        except OSError as error:
+            raise InputError(
+                f"can't write {self.stream.name} ({error.strerror}); make room, then go on with --resume"
+            ) from None
 
     def sync(self) -> int:
         """All records are on disk; returns the ledger's length in bytes."""
@@ -112,7 +131,7 @@ def _numbered(parent: Path, name: str) -> Iterator[Path]:
 
 def _differences(here: RunConfig, wanted: RunConfig) -> str:
     ours, theirs = _flat(here.model_dump()), _flat(wanted.model_dump())
-    keys = [key for key in sorted(ours.keys() | theirs.keys()) if ours.get(key) != theirs.get(key)]
+    keys = [key for key in sorted(ours.keys() | theirs.keys()) if repr(ours.get(key)) != repr(theirs.get(key))]
     return ", ".join(f"{key} = {ours.get(key)} there, {theirs.get(key)} asked for" for key in keys[:3])
 
 

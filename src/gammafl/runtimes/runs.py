@@ -60,16 +60,16 @@ def execute(
     began = time.perf_counter()
     torch.set_num_threads(config.threads)
     plan = make_plan(config, data_dir, progress.say)
-    directory.begin(config)
-    saved = checkpoint.load(directory.checkpoints, progress.say) or Saved(rounds.start(plan), {})
-    clock = Clock(began - saved.wall_seconds, config.checkpoint.every_seconds, Timing(dict(saved.phase_seconds)))
-    _run(config, plan, directory, saved, clock, progress)
-    summary = {"task": config.task, "method": config.method, "seed": config.seed}
-    summary |= summarise(plan, saved.state.totals, directory.records(), clock.seconds())
-    summary |= {f"{phase}_seconds": seconds for phase, seconds in clock.timing.seconds.items()}
-    summary["peak_memory_bytes"] = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    _save_models(plan.task, directory.path, saved.state)
-    directory.finish(summary)
+    with directory.claimed(config):
+        saved = checkpoint.load(directory.checkpoints, progress.say) or Saved(rounds.start(plan), {})
+        clock = Clock(began - saved.wall_seconds, config.checkpoint.every_seconds, Timing(dict(saved.phase_seconds)))
+        _run(config, plan, directory, saved, clock, progress)
+        _save_models(plan.task, directory.path, saved.state)
+        summary = {"task": config.task, "method": config.method, "seed": config.seed}
+        summary |= summarise(plan, saved.state.totals, directory.records(), clock.seconds())
+        summary |= {f"{phase}_seconds": seconds for phase, seconds in clock.timing.seconds.items()}
+        summary["peak_memory_bytes"] = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        directory.finish(summary)
     return summary
 
 

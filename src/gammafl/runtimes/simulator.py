@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -13,19 +13,20 @@ from gammafl import seeds
 from gammafl.config import EvaluationSettings, ExponentialAverage, NoAverage, TailAverage
 from gammafl.core.aggregate import Weighting
 from gammafl.core.compressors import Compressor
+from gammafl.core.errors import require
 from gammafl.core.kernels import Vector
 from gammafl.core.methods import MethodSettings, make_method
 from gammafl.core.stepsizes import Stepsize
 from gammafl.federated import rounds, server
 from gammafl.federated.client import Upload, make_upload
-from gammafl.federated.plan import TAIL_AVERAGE, Plan
+from gammafl.federated.plan import Plan
 from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.rounds import Record
 from gammafl.federated.summary import summarise
 from gammafl.federated.timing import Timing
 from gammafl.tasks.base import dimension, tensor_sizes
-from gammafl.tasks.samples import as_samples
-from gammafl.tasks.torch_task import Loss, TorchTask
+from gammafl.tasks.own import torch_task
+from gammafl.tasks.torch_task import Loss, Metric, TorchTask
 
 
 class InProcess:
@@ -71,43 +72,73 @@ def simulate(
     batch_size: int = 50,
     seed: int = 0,
     keep: float = 0.01,
-    loss: Loss = nn.functional.cross_entropy,
+    loss: Loss | None = None,
     weights: Weighting = "paper",
-    averaging: TailAverage | ExponentialAverage | NoAverage = TAIL_AVERAGE,
+    metric: Metric = "accuracy",
+    averaging: Literal["tail", "exponential", "none"] = "tail",
     evaluate_every: int = 20,
     on_round: Callable[[Record], None] | None = None,
 ) -> Result:
     """Trains a copy of `model` on `client_datasets`, one a client, by Algorithm 1.
 
     `method` is one of the six names, calibrated for a kept fraction of `keep`, or a compressor such as
-    `gf.TopK(100)`. `iterations` is T, a multiple of `local_steps` (E). `on_round` sees each record.
+    `gf.TopK(100)`. `iterations` is T, a multiple of `local_steps` (E). `loss` is a mean over a batch, by default
+    cross-entropy; `metric` is
+    what is reported of the test set. `averaging` is over the last tenth of the rounds ("tail") or exponential.
+    `on_round` sees each record. Data sets that draw random numbers should draw them from torch, whose state is
+    fixed by the seed.
     """
-    clients = [as_samples(dataset, f"client_datasets[{i}]") for i, dataset in enumerate(client_datasets)]
-    task = TorchTask("custom", model, clients, as_samples(test_dataset, "test_dataset"), batch_size, loss)
-    if isinstance(method, str):
-        settings = MethodSettings(dimension(task), tensor_sizes(task), stepsize, iterations, keep)
-        method = make_method(method, settings)
+    _check_numbers(participation, batch_size, seed, evaluate_every, stepsize, method)
+    task = torch_task(model, client_datasets, test_dataset, batch_size, loss=loss, metric=metric, name="custom")
+    compressor = _compressor(method, task, stepsize, iterations, keep)
     plan = Plan(
         task=task,
-        method=method,
+        method=compressor,
         stepsize=stepsize,
         iterations=iterations,
         local_steps=local_steps,
-        participants=max(1, round(participation * len(clients))),
+        participants=max(1, round(participation * len(client_datasets))),
         seed=seed,
         weights=weights,
-        averaging=averaging,
+        averaging=AVERAGINGS[averaging],
         evaluation=EvaluationSettings(every=evaluate_every),
     )
     began = time.perf_counter()
     with torch.random.fork_rng(devices=[]):
         state = rounds.start(plan)
         records = []
-        for record in rounds.run_rounds(plan, state, InProcess(plan, ResidualStore(method, plan.dim))):
+        for record in rounds.run_rounds(plan, state, InProcess(plan, ResidualStore(compressor, plan.dim))):
             records.append(record)
             if on_round is not None:
                 on_round(record)
-    summary = {"task": task.name, "method": repr(method), "seed": seed}
+    summary = {"task": task.name, "method": method if isinstance(method, str) else repr(method), "seed": seed}
     summary |= summarise(plan, state.totals, records, time.perf_counter() - began)
     averaged = None if state.average is None else task.module_with(state.average)
     return Result(summary, records, task.module_with(state.model), averaged)
+
+
+AVERAGINGS: dict[str, TailAverage | ExponentialAverage | NoAverage] = {
+    "tail": TailAverage(),
+    "exponential": ExponentialAverage(),
+    "none": NoAverage(),
+}
+
+
+def _compressor(
+    method: str | Compressor, task: TorchTask, stepsize: Stepsize, iterations: int, keep: float
+) -> Compressor:
+    if isinstance(method, Compressor):
+        return method
+    return make_method(method, MethodSettings(dimension(task), tensor_sizes(task), stepsize, iterations, keep))
+
+
+def _check_numbers(
+    participation: float, batch_size: int, seed: int, evaluate_every: int, stepsize: Any, method: Any
+) -> None:
+    require(0 < participation <= 1, f"participation must be in (0, 1], got {participation}")
+    require(batch_size >= 1, f"batch_size must be at least 1, got {batch_size}")
+    require(seed >= 0, f"seed must not be negative, got {seed}")
+    require(evaluate_every >= 1, f"evaluate_every must be at least 1, got {evaluate_every}")
+    require(callable(stepsize), f"stepsize must be a function of t, such as gf.Constant({stepsize!r})")
+    is_method = isinstance(method, str | Compressor)
+    require(is_method, f"method must be a name or a compressor such as gf.TopK(100), got {method!r}")

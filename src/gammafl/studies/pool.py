@@ -4,12 +4,14 @@ import multiprocessing as mp
 import queue
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gammafl.config import RunConfig
+from gammafl.core.errors import InputError
 from gammafl.report.progress import Progress, Status
 from gammafl.runtimes.runs import execute
 
@@ -38,16 +40,27 @@ def run_jobs(jobs: list[Job], follow: Follow, workers: int, progress: Progress) 
         return _one_by_one(jobs, follow, progress)
     done: list[Summary] = []
     with _pool(workers) as (pool, events):
+        said: set[str] = set()
         waiting: dict[Future[Summary], Job] = {pool.submit(_work, job): job for job in jobs}
         while waiting:
             finished, _ = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED)
-            _show(events, progress)
+            _show(events, progress, said)
             for future in finished:
                 job = waiting.pop(future)
-                done.append(future.result())
+                done.append(_result(future, job))
                 waiting |= {pool.submit(_work, further): further for further in follow(job, done[-1])}
-        _show(events, progress)
+        _show(events, progress, said)
     return done
+
+
+def _result(future: Future[Summary], job: Job) -> Summary:
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        raise InputError(
+            f"the process of {job.path} died, perhaps for want of memory;"
+            f" go on with fewer --jobs and --out {job.path.parent}"
+        ) from None
 
 
 def _one_by_one(jobs: list[Job], follow: Follow, progress: Progress) -> list[Summary]:
@@ -104,8 +117,8 @@ def _pool(workers: int) -> Iterator[tuple[ProcessPoolExecutor, "mp.Queue[str | S
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _show(events: "mp.Queue[str | Status]", progress: Progress) -> None:
-    said: set[str] = set()
+def _show(events: "mp.Queue[str | Status]", progress: Progress, said: set[str]) -> None:
+    """Passes on what the workers reported; what several of them say, once."""
     while True:
         try:
             event = events.get_nowait()

@@ -9,18 +9,21 @@ import torch
 from gammafl.config import Input, RunConfig
 from gammafl.core.errors import require
 from gammafl.tasks.augment import crop_and_flip
-from gammafl.tasks.base import SampleFacts, Split
+from gammafl.tasks.base import SampleFacts, Split, Task
 from gammafl.tasks.data.catalogue import Say
 from gammafl.tasks.data.images import Array, load_images
 from gammafl.tasks.language import SIZES, build_language_task
 from gammafl.tasks.models import INITIALISERS, MODELS
+from gammafl.tasks.own import is_own, own_task
 from gammafl.tasks.presets import preset_named
 from gammafl.tasks.samples import ImageSamples
 from gammafl.tasks.torch_task import TorchTask
 
 
-def build_task(config: RunConfig, split: Split, data_dir: Path | None, say: Say) -> TorchTask:
+def build_task(config: RunConfig, split: Split, data_dir: Path | None, say: Say) -> Task:
     """The task of `config`, its training samples dealt to the clients by `split`."""
+    if is_own(config.task):
+        return own_task(config)
     preset = preset_named(config.task)
     if preset.model in SIZES:
         return build_language_task(config, preset.model, preset.dataset, split, data_dir, say)

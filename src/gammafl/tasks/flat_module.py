@@ -28,13 +28,17 @@ class FlatModule:
             self.weights[part] = parameter.detach().reshape(-1)
             parameter.data = self.weights[part].view(parameter.shape)
             parameter.grad = self.gradient[part].view(parameter.shape)
+        self._buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: tuple(p.shape) for name, p in self.parameters.items()}
 
     def load(self, model: Vector) -> None:
+        """The weights of `model`, and the buffers as the module came with them: nothing leaks between clients."""
         self.weights.copy_(torch.from_numpy(model))
+        for buffer, start in self._buffers:
+            buffer.copy_(start)
 
     def step(self, loss: torch.Tensor, stepsize: float) -> None:
         """x ← x − γ·∇loss(x). Algorithm 1, line 8."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from gammafl.core.errors import InputError
 from gammafl.core.names import did_you_mean
+from gammafl.tasks.own import is_own, own_settings
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,11 @@ PRESETS = {
         },
     ),
 }
+
+
+def settings_of(name: str) -> dict[str, Any]:
+    """The settings that a task starts from: a preset's, or the SETTINGS of one's own file."""
+    return own_settings(name) if is_own(name) else preset_named(name).settings
 
 
 def preset_named(name: str) -> Preset:

@@ -89,7 +89,10 @@ class DatasetSamples:
         return len(self.dataset)
 
     def batch(self, indices: Indices) -> Batch:
-        inputs, targets = default_collate([self.dataset[int(i)] for i in indices])
+        items = [self.dataset[int(i)] for i in indices]
+        if not (isinstance(items[0], tuple | list) and len(items[0]) == 2):
+            raise InputError(f"an item of a data set must be a pair (input, target), got {type(items[0]).__name__}")
+        inputs, targets = default_collate(items)
         return inputs, targets
 
 

@@ -9,18 +9,21 @@ import numpy as np
 import torch
 from torch import nn
 
+from gammafl.core.errors import InputError
 from gammafl.core.kernels import Vector
 from gammafl.tasks.base import Evaluation, LocalUpdate
 from gammafl.tasks.flat_module import FlatModule
 from gammafl.tasks.samples import Samples
 
+Metric = Literal["accuracy", "perplexity", "loss"]
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class TorchTask:
     """`module` trained by SGD on `clients` with batches of `batch_size`, evaluated on `test`.
 
-    The metric is the share of right answers ("accuracy") or exp(mean loss) ("perplexity"). Batches are drawn
+    The metric is the share of right answers ("accuracy"), exp(mean loss) ("perplexity") or the mean loss itself
+    ("loss"); `loss` must be a mean over the samples of a batch. Batches are drawn
     uniformly with replacement, as the paper's stochastic gradient assumes. `initialise` resets the module's
     weights; without it every seed starts from the weights the module came with.
     """
@@ -34,7 +37,7 @@ class TorchTask:
         batch_size: int,
         loss: Loss = nn.functional.cross_entropy,
         initialise: Callable[[nn.Module], None] | None = None,
-        metric: Literal["accuracy", "perplexity"] = "accuracy",
+        metric: Metric = "accuracy",
         evaluation_batch: int = 250,
     ) -> None:
         self.metric = metric
@@ -78,21 +81,21 @@ class TorchTask:
             np.subtract(model, self.flat.weights.numpy(), out=delta)
             yield LocalUpdate(delta, total / len(stepsizes))
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def evaluate(self, model: Vector) -> Evaluation:
         self.flat.load(model)
         self.flat.module.eval()
         loss = correct = 0.0
-        answers = 0
         for start in range(0, len(self.test), self.evaluation_batch):
             rows = np.arange(start, min(start + self.evaluation_batch, len(self.test)))
             inputs, targets = self.test.batch(rows)
             outputs = self.flat.module(inputs)
             loss += self.loss(outputs, targets).item() * len(rows)
-            correct += (outputs.argmax(-1) == targets).sum().item()
-            answers += targets.numel()
+            if self.metric == "accuracy":
+                correct += _right_answers(outputs, targets)
         loss /= len(self.test)
-        return Evaluation(loss, correct / answers if self.metric == "accuracy" else math.exp(loss))
+        metrics = {"accuracy": correct / len(self.test), "perplexity": math.exp(min(loss, 700)), "loss": loss}
+        return Evaluation(loss, metrics[self.metric])
 
     def module_with(self, model: Vector) -> nn.Module:
         """A copy of the module that holds the weights `model`."""
@@ -101,6 +104,15 @@ class TorchTask:
         for parameter in module.parameters():
             parameter.data, parameter.grad = parameter.data.clone(), None
         return module.eval()
+
+
+def _right_answers(outputs: torch.Tensor, targets: torch.Tensor) -> int:
+    if outputs.dim() != 2 or targets.shape != outputs.shape[:1]:
+        raise InputError(
+            f"accuracy needs a score for each class, [samples, classes], and a class for each sample; the model gives"
+            f" {list(outputs.shape)} for targets of {list(targets.shape)}. Use metric='loss' or metric='perplexity'"
+        )
+    return int((outputs.argmax(1) == targets).sum())
 
 
 def _seed_torch(rng: np.random.Generator) -> None:

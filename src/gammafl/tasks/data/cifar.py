@@ -37,7 +37,8 @@ def read_cifar10(folder: Path) -> dict[str, bytes]:
 def _from_archive(path: Path, prefix: str, read: Callable[[Open], dict[str, bytes]]) -> dict[str, bytes]:
     def member(name: str) -> bytes:
         stream = archive.extractfile(f"{prefix}/{name}")
-        assert stream is not None
+        if stream is None:
+            raise KeyError(f"{name} is no file")
         return stream.read()
 
     try:
@@ -99,6 +100,7 @@ class _ArraysOnly(pickle.Unpickler):
 
 def _unpickle(content: bytes, name: str) -> dict[bytes, Any]:
     try:
-        return dict(_ArraysOnly(io.BytesIO(content), encoding="bytes").load())
+        batch = dict(_ArraysOnly(io.BytesIO(content), encoding="bytes").load())
+        return {key: batch[key] for key in (b"data", b"labels")}
     except Exception as error:
         raise InputError(f"{name} is not a batch of CIFAR-10 ({error}); remove it and fetch it again") from None

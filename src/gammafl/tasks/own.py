@@ -1,0 +1,91 @@
+"""One's own task, in a file outside of the package: `gammafl run mytask.py:build`.
+
+The file has a function that makes a task for a configuration, most simply by `gf.torch_task`, and may have a
+table SETTINGS of the settings it starts from. docs/own-task.md has a complete example.
+"""
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from gammafl.config import RunConfig
+from gammafl.core.errors import InputError, require
+
+if TYPE_CHECKING:  # the command line looks at names without loading torch
+    from torch import nn
+    from torch.utils.data import Dataset
+
+    from gammafl.tasks.base import Task
+    from gammafl.tasks.torch_task import Loss, Metric, TorchTask
+
+
+def is_own(name: str) -> bool:
+    """Whether a task's name means a function in a file."""
+    return ".py:" in name
+
+
+def own_settings(name: str) -> dict[str, Any]:
+    """The file's SETTINGS; none where it has none."""
+    return dict(getattr(_module(name), "SETTINGS", {}))
+
+
+def own_task(config: RunConfig) -> "Task":
+    """The task that the file's function makes for `config`."""
+    function = getattr(_module(config.task), config.task.partition(".py:")[2], None)
+    if not callable(function):
+        raise InputError(f"{config.task}: the file has no function of that name")
+    task: Task = function(config)
+    held = len(getattr(task, "client_sizes", ()))
+    require(held > 0, f"{config.task} must return a task, such as gf.torch_task(…), got {type(task).__name__}")
+    require(
+        held == config.clients,
+        f"{config.task} made a task of {held} clients where {config.clients} are asked for; make config.clients of"
+        f" them, or put SETTINGS = {{'clients': {held}}} into the file",
+    )
+    return task
+
+
+def torch_task(
+    model: "nn.Module",
+    client_datasets: "Sequence[Dataset[Any]]",
+    test_dataset: "Dataset[Any]",
+    batch_size: int,
+    *,
+    loss: "Loss | None" = None,
+    metric: "Metric" = "accuracy",
+    name: str = "own",
+) -> "TorchTask":
+    """A task from any module and any torch data sets, one a client. `loss` is cross-entropy by default."""
+    from torch.nn.functional import cross_entropy
+
+    from gammafl.tasks.samples import as_samples
+    from gammafl.tasks.torch_task import TorchTask
+
+    clients = [as_samples(dataset, f"client_datasets[{i}]") for i, dataset in enumerate(client_datasets)]
+    test = as_samples(test_dataset, "test_dataset")
+    return TorchTask(name, model, clients, test, batch_size, loss or cross_entropy, metric=metric)
+
+
+def _module(name: str) -> ModuleType:
+    path = Path(name.partition(".py:")[0] + ".py").resolve()
+    require(path.is_file(), f"there is no file {path} for the task {name}")
+    if (known := sys.modules.get(_module_name(path))) is not None:
+        return known
+    spec = importlib.util.spec_from_file_location(_module_name(path), path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[spec.name]
+        raise
+    return module
+
+
+def _module_name(path: Path) -> str:
+    return f"gammafl_own_{path.stem}_{abs(hash(str(path)))}"

@@ -1,0 +1,44 @@
+"""One's own task: the documentation's example runs as it is, and mistakes in such a file are named."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.test_cli import gammafl
+
+DOCUMENT = (Path(__file__).parents[2] / "docs/own-task.md").read_text()
+(EXAMPLE,) = re.findall(r"```python\n(.*?)```", DOCUMENT, flags=re.DOTALL)
+
+
+def test_the_documentations_example_runs_by_name(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (in_tmp / "mytask.py").write_text(EXAMPLE)
+    code, _, err = gammafl("run", "mytask.py:build", "--method", "gamma-fedht", "--out", "r", capsys=capsys)
+    assert code == 0, err
+    summary = json.loads((in_tmp / "r/summary.json").read_text())
+    assert (summary["clients"], summary["iterations"]) == (6, 1000)
+    assert summary["final"] > 0.8
+    again = gammafl("run", "--config", "r/config.toml", "--out", "again", capsys=capsys)
+    assert again[0] == 0
+    assert (in_tmp / "again/rounds.jsonl").read_bytes() == (in_tmp / "r/rounds.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "problem"),
+    [
+        ("", "nowhere.py:build", "there is no file"),
+        ("x = 1", "mine.py:build", "no function of that name"),
+        ("def build(config): return 5", "mine.py:build", "must return a task"),
+        (EXAMPLE.replace("config.clients", "4"), "mine.py:build", "4 clients where 6 are asked for"),
+        ("SETTINGS = {'iteratons': 5}", "mine.py:build", "did you mean 'iterations'"),
+    ],
+)
+def test_a_mistake_in_the_file_is_named(
+    content: str, name: str, problem: str, in_tmp: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (in_tmp / "mine.py").write_text(content)
+    code, _, err = gammafl("run", name, "--set", "iterations=20", capsys=capsys)
+    assert code == 2
+    assert problem in err
+    assert not (in_tmp / "runs").exists()
