@@ -39,6 +39,7 @@ class Quadratic:
         self.client_sizes = list(sizes)
         self.centres = np.random.default_rng(5).standard_normal((len(sizes), dim)).astype(np.float32)
         self.tensors = {"first": (dim - 10,), "second": (2, 5)}
+        self.statistics: dict[str, tuple[int, ...]] = {}
         self.deltas: list[tuple[int, Vector]] = []
 
     def initial_model(self, rng: np.random.Generator) -> Vector:

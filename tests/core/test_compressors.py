@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import gammafl as gf
-from gammafl.core.compressors import Compressor
+from gammafl.core.compressors import Compressor, DenseTail
 from gammafl.core.kernels import Vector
 
 STEPSIZE = gf.InverseDecay(100, 1000)
@@ -24,9 +24,10 @@ COMPRESSORS: dict[str, Compressor] = {
     "gamma-fedht-q": gf.GammaFedHTQ(0.8, STEPSIZE, iterations=1000),
     "ternary-dense": gf.Ternary(gf.Dense()),
     "half": gf.Half(gf.HardThreshold(0.5)),
+    "dense tail": DenseTail(gf.STC(2), 0),
     "half-dense": gf.Half(gf.Dense()),
 }
-ROUNDING = {"stc", "gamma-fedht-q", "ternary-dense", "half", "half-dense"}
+ROUNDING = {"stc", "gamma-fedht-q", "ternary-dense", "half", "half-dense", "dense tail"}
 
 MAX, TINY = np.finfo(np.float32).max, np.float32(1e-42)
 HOSTILE: dict[str, Vector] = {
@@ -155,6 +156,14 @@ def test_a_per_tensor_compressor_needs_sizes_that_add_up() -> None:
         gf.TopK(0.1, scope="tensor")
     with pytest.raises(gf.InputError, match="add up to 5"):
         gf.TopK(0.1, scope="tensor", sizes=(2, 3))(np.ones(6, np.float32))
+
+
+def test_a_dense_tail_is_sent_whole_and_the_rest_as_by_the_inner_compressor() -> None:
+    vector = HOSTILE["normal"]
+    update = DenseTail(gf.TopK(5), 100)(vector)
+    assert gf.SparseUpdate(901, update.indices[:5], update.values[:5]) == gf.TopK(5)(vector[:901])
+    np.testing.assert_array_equal(update.indices[5:], np.arange(901, 1001))
+    np.testing.assert_array_equal(update.values[5:], vector[901:])
 
 
 def test_values_are_rounded_once() -> None:

@@ -12,6 +12,7 @@ from torch.utils.data import Dataset, TensorDataset
 import gammafl as gf
 from gammafl import seeds
 from gammafl.core.names import METHOD_NAMES
+from gammafl.tasks.base import by_name
 from gammafl.tasks.samples import as_samples
 from gammafl.tasks.torch_task import TorchTask
 from tests.problems import blobs
@@ -111,6 +112,43 @@ def test_buffers_of_the_module_do_not_leak_between_clients() -> None:
     assert both[1].tobytes() == alone.tobytes()
 
 
+def normalised() -> nn.Sequential:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
+
+
+def test_running_statistics_travel_and_are_averaged() -> None:
+    """After one round with every client, they are the mean over the clients of what each would have alone."""
+    clients, test = blobs()
+    settings: dict[str, Any] = {"stepsize": STEPSIZE, "iterations": 5, "weights": "normalized", "buffers": "travel"}
+    together = gf.simulate(normalised(), clients, test, method="fedavg", participation=1, **settings)
+    task = gf.torch_task(normalised(), clients, test, 50, buffers="travel")
+    model = task.initial_model(seeds.generator(0, "model"))
+    rngs = [seeds.generator(0, "batches", 0, client) for client in range(4)]
+    steps = np.array([STEPSIZE(t) for t in range(5)], np.float32)
+    alone = [by_name(task, model - u.delta)["1.running_var"] for u in task.train(range(4), model, steps, rngs)]
+    np.testing.assert_allclose(together.model.state_dict()["1.running_var"], np.mean(alone, axis=0), rtol=1e-4)
+    assert together.summary["dim"] == 8 * 16 + 16 + 2 * 16 + 16 * 3 + 3 + 2 * 16
+
+
+@pytest.mark.parametrize(("buffers", "extra"), [("travel", 32), ("local", 0)])
+def test_a_model_with_batch_normalisation_learns_either_way(buffers: Any, extra: int) -> None:
+    clients, test = blobs()
+    result = gf.simulate(
+        normalised(), clients, test, stepsize=STEPSIZE, iterations=300, keep=0.1, batch_size=10,
+        weights="normalized", buffers=buffers,
+    )  # fmt: skip
+    assert result.summary["final"] > 0.8
+    assert result.summary["dim"] == 8 * 16 + 16 + 2 * 16 + 16 * 3 + 3 + extra
+    assert min(record["kept"] for record in result.rounds) >= 2 * extra  # two participants
+
+
+def test_statistics_that_travel_need_weights_that_sum_to_one() -> None:
+    clients, test = blobs()
+    with pytest.raises(gf.InputError, match="normalized"):
+        gf.simulate(normalised(), clients, test, stepsize=STEPSIZE, iterations=5, buffers="travel")
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -135,7 +173,7 @@ def test_a_wrong_argument_is_named(wrong: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("model", "problem"),
     [
-        (nn.Sequential(nn.Linear(8, 3), nn.BatchNorm1d(3)), "batch normalisation"),
+        (nn.Sequential(nn.Linear(8, 3), nn.BatchNorm1d(3)), "buffers='travel'"),
         (nn.Linear(8, 3).double(), "float32"),
         (nn.Flatten(), "no trainable parameters"),
     ],

@@ -180,6 +180,38 @@ class Half(_Rounded):
         return np.clip(update.values, -HALF_MAX, HALF_MAX).astype(np.float16).astype(np.float32)
 
 
+@dataclass(frozen=True)
+class DenseTail(Compressor):
+    """The last `tail` elements are always sent whole, the others by `inner`: for what must not be sparse."""
+
+    inner: Compressor
+    tail: int
+
+    @property
+    def sizes(self) -> tuple[int, ...]:  # type: ignore[override]
+        return (*self.inner.sizes, self.tail) if self.inner.sizes else ()
+
+    @property
+    def value_bits(self) -> int:  # type: ignore[override]
+        return self.inner.value_bits
+
+    def take(self, vector: Vector, t: int) -> SparseUpdate:
+        return self.add_and_take(np.zeros_like(vector), vector, t)
+
+    def add_and_take(self, delta: Vector, residual: Vector, t: int) -> SparseUpdate:
+        head = residual.size - self.tail
+        update = self.inner.add_and_take(delta[:head], residual[:head], t)
+        tail = residual[head:] + delta[head:]
+        residual[head:] = 0
+        indices = np.concatenate([update.indices, np.arange(head, residual.size, dtype=np.uint32)])
+        return SparseUpdate(residual.size, indices, np.concatenate([update.values, tail]))
+
+
+def with_dense_tail(method: Compressor, tail: int) -> Compressor:
+    """`method`, with the last `tail` elements sent whole."""
+    return DenseTail(method, tail) if tail else method
+
+
 def GammaFedHT(
     initial: float, stepsize: Stepsize, iterations: int, alpha: float = 1.0, units: Units = "update"
 ) -> HardThreshold:

@@ -38,6 +38,10 @@ class Plan:
             f"iterations ({self.iterations}) must be a positive multiple of local_steps ({self.local_steps})",
         )
         require(
+            self.weights == "normalized" or not self.task.statistics,
+            "statistics that travel are averaged, so the weights must sum to 1: use weights='normalized'",
+        )
+        require(
             1 <= self.participants <= self.clients,
             f"{self.participants} participants a round of {self.clients} clients",
         )

@@ -8,14 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from gammafl import seeds
 from gammafl.config import ConstantStepsize, ExponentialStepsize, RunConfig
-from gammafl.core.compressors import Compressor, Half, Ternary
+from gammafl.core.compressors import Compressor, Half, Ternary, with_dense_tail
 from gammafl.core.errors import InputError
-from gammafl.core.kernels import Vector
 from gammafl.core.methods import MethodSettings, make_method
 from gammafl.core.names import LABELS
 from gammafl.core.stepsizes import Constant, ExponentialDecay, InverseDecay, Stepsize
@@ -31,7 +29,7 @@ from gammafl.runtimes import checkpoint
 from gammafl.runtimes.checkpoint import Saved
 from gammafl.runtimes.run_directory import RunDirectory
 from gammafl.runtimes.simulator import InProcess
-from gammafl.tasks.base import Task, dimension, tensor_sizes
+from gammafl.tasks.base import Task, by_name, dimension, statistics_size, tensor_sizes
 from gammafl.tasks.build import build_task
 from gammafl.tasks.data.catalogue import Say
 
@@ -169,17 +167,13 @@ def _make_compressor(config: RunConfig, task: Task, stepsize: Stepsize) -> Compr
     chosen = config.compression.model_dump(exclude={"values"})
     settings = MethodSettings(dimension(task), tensor_sizes(task), stepsize, config.iterations, **chosen)
     method = make_method(config.method, settings)
-    return Half(method) if config.compression.values == "f16" and not isinstance(method, Ternary) else method
+    if config.compression.values == "f16" and not isinstance(method, Ternary):
+        method = Half(method)
+    return with_dense_tail(method, statistics_size(task))
 
 
 def _save_models(task: Task, path: Path, state: ServerState) -> None:
     """The trained model by tensor names, for whoever wants to use it: the raw one and the averaged one."""
-    checkpoint.write_tensors(path / "model.safetensors", _by_name(task, state.model))
+    checkpoint.write_tensors(path / "model.safetensors", by_name(task, state.model))
     if state.average is not None:
-        checkpoint.write_tensors(path / "averaged-model.safetensors", _by_name(task, state.average))
-
-
-def _by_name(task: Task, model: Vector) -> dict[str, Vector]:
-    bounds = np.cumsum(tensor_sizes(task))[:-1]
-    parts = zip(task.tensors.items(), np.split(model, bounds), strict=True)
-    return {name: part.reshape(shape) for (name, shape), part in parts}
+        checkpoint.write_tensors(path / "averaged-model.safetensors", by_name(task, state.average))

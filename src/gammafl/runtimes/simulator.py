@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 from gammafl import seeds
 from gammafl.config import EvaluationSettings, ExponentialAverage, NoAverage, TailAverage
 from gammafl.core.aggregate import Weighting
-from gammafl.core.compressors import Compressor
+from gammafl.core.compressors import Compressor, with_dense_tail
 from gammafl.core.errors import require
 from gammafl.core.kernels import Vector
 from gammafl.core.methods import MethodSettings, make_method
@@ -24,7 +24,8 @@ from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.rounds import Record
 from gammafl.federated.summary import summarise
 from gammafl.federated.timing import Timing
-from gammafl.tasks.base import dimension, tensor_sizes
+from gammafl.tasks.base import dimension, statistics_size, tensor_sizes
+from gammafl.tasks.flat_module import Buffers
 from gammafl.tasks.own import torch_task
 from gammafl.tasks.torch_task import Loss, Metric, TorchTask
 
@@ -75,6 +76,7 @@ def simulate(
     loss: Loss | None = None,
     weights: Weighting = "paper",
     metric: Metric = "accuracy",
+    buffers: Buffers = "refuse",
     averaging: Literal["tail", "exponential", "none"] = "tail",
     evaluate_every: int = 20,
     on_round: Callable[[Record], None] | None = None,
@@ -83,13 +85,14 @@ def simulate(
 
     `method` is one of the six names, calibrated for a kept fraction of `keep`, or a compressor such as
     `gf.TopK(100)`. `iterations` is T, a multiple of `local_steps` (E). `loss` is a mean over a batch, by default
-    cross-entropy; `metric` is
-    what is reported of the test set. `averaging` is over the last tenth of the rounds ("tail") or exponential.
-    `on_round` sees each record. Data sets that draw random numbers should draw them from torch, whose state is
-    fixed by the seed.
+    cross-entropy; `metric` is what is reported of the test set. `buffers` says what becomes of running statistics:
+    "travel" or "local". `averaging` is over the last tenth of the rounds ("tail") or exponential. `on_round` sees
+    each record. Data sets that draw random numbers should draw them from torch, whose state the seed fixes.
     """
     _check_numbers(participation, batch_size, seed, evaluate_every, stepsize, method)
-    task = torch_task(model, client_datasets, test_dataset, batch_size, loss=loss, metric=metric, name="custom")
+    task = torch_task(
+        model, client_datasets, test_dataset, batch_size, loss=loss, metric=metric, buffers=buffers, name="custom"
+    )
     compressor = _compressor(method, task, stepsize, iterations, keep)
     plan = Plan(
         task=task,
@@ -127,9 +130,10 @@ AVERAGINGS: dict[str, TailAverage | ExponentialAverage | NoAverage] = {
 def _compressor(
     method: str | Compressor, task: TorchTask, stepsize: Stepsize, iterations: int, keep: float
 ) -> Compressor:
-    if isinstance(method, Compressor):
-        return method
-    return make_method(method, MethodSettings(dimension(task), tensor_sizes(task), stepsize, iterations, keep))
+    if isinstance(method, str):
+        settings = MethodSettings(dimension(task), tensor_sizes(task), stepsize, iterations, keep)
+        method = make_method(method, settings)
+    return with_dense_tail(method, statistics_size(task))
 
 
 def _check_numbers(

@@ -61,7 +61,12 @@ class Task(Protocol):
 
     @property
     def tensors(self) -> Mapping[str, tuple[int, ...]]:
-        """Name and shape of each tensor of the model, in the order of the flat vector."""
+        """Name and shape of each trained tensor of the model, in the order of the flat vector."""
+        ...
+
+    @property
+    def statistics(self) -> Mapping[str, tuple[int, ...]]:
+        """Name and shape of what follows them in the vector and is sent uncompressed, such as running statistics."""
         ...
 
     @property
@@ -86,10 +91,26 @@ class Task(Protocol):
 
 
 def tensor_sizes(task: Task) -> tuple[int, ...]:
-    """The length of each tensor in the flat vector."""
-    return tuple(int(np.prod(shape)) for shape in task.tensors.values())
+    """The length of each trained tensor in the flat vector."""
+    return _sizes(task.tensors)
+
+
+def statistics_size(task: Task) -> int:
+    """How many elements at the end of the flat vector are sent uncompressed."""
+    return sum(_sizes(task.statistics))
 
 
 def dimension(task: Task) -> int:
     """d: the length of the flat vector."""
-    return sum(tensor_sizes(task))
+    return sum(tensor_sizes(task)) + statistics_size(task)
+
+
+def by_name(task: Task, model: Vector) -> dict[str, Vector]:
+    """The flat vector's tensors."""
+    named = {**task.tensors, **task.statistics}
+    parts = np.split(model, np.cumsum(_sizes(named))[:-1])
+    return {name: part.reshape(shape) for (name, shape), part in zip(named.items(), parts, strict=True)}
+
+
+def _sizes(named: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(int(np.prod(shape)) for shape in named.values())

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # the command line looks at names without loading torch
     from torch.utils.data import Dataset
 
     from gammafl.tasks.base import Task
+    from gammafl.tasks.flat_module import Buffers
     from gammafl.tasks.torch_task import Loss, Metric, TorchTask
 
 
@@ -56,9 +57,14 @@ def torch_task(
     *,
     loss: "Loss | None" = None,
     metric: "Metric" = "accuracy",
+    buffers: "Buffers" = "refuse",
     name: str = "own",
 ) -> "TorchTask":
-    """A task from any module and any torch data sets, one a client. `loss` is cross-entropy by default."""
+    """A task from any module and any torch data sets, one a client. `loss` is cross-entropy by default.
+
+    `buffers` says what becomes of running statistics, such as those of batch normalisation: "travel" sends them
+    with the weights, "local" switches them off.
+    """
     from torch.nn.functional import cross_entropy
 
     from gammafl.tasks.samples import as_samples
@@ -66,7 +72,7 @@ def torch_task(
 
     clients = [as_samples(dataset, f"client_datasets[{i}]") for i, dataset in enumerate(client_datasets)]
     test = as_samples(test_dataset, "test_dataset")
-    return TorchTask(name, model, clients, test, batch_size, loss or cross_entropy, metric=metric)
+    return TorchTask(name, model, clients, test, batch_size, loss or cross_entropy, metric=metric, buffers=buffers)
 
 
 def _module(name: str) -> ModuleType:

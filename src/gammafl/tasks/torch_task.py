@@ -12,7 +12,7 @@ from torch import nn
 from gammafl.core.errors import InputError
 from gammafl.core.kernels import Vector
 from gammafl.tasks.base import Evaluation, LocalUpdate
-from gammafl.tasks.flat_module import FlatModule
+from gammafl.tasks.flat_module import Buffers, FlatModule, shapes
 from gammafl.tasks.samples import Samples
 
 Metric = Literal["accuracy", "perplexity", "loss"]
@@ -23,9 +23,9 @@ class TorchTask:
     """`module` trained by SGD on `clients` with batches of `batch_size`, evaluated on `test`.
 
     The metric is the share of right answers ("accuracy"), exp(mean loss) ("perplexity") or the mean loss itself
-    ("loss"); `loss` must be a mean over the samples of a batch. Batches are drawn
-    uniformly with replacement, as the paper's stochastic gradient assumes. `initialise` resets the module's
-    weights; without it every seed starts from the weights the module came with.
+    ("loss"); `loss` must be a mean over the samples of a batch. Batches are drawn uniformly with replacement, as
+    the paper's stochastic gradient assumes. `initialise` resets the module's weights; without it every seed
+    starts from the weights the module came with.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class TorchTask:
         initialise: Callable[[nn.Module], None] | None = None,
         metric: Metric = "accuracy",
         evaluation_batch: int = 250,
+        buffers: Buffers = "refuse",
     ) -> None:
         self.metric = metric
         self.higher_is_better = metric == "accuracy"
@@ -50,8 +51,9 @@ class TorchTask:
         self.batch_size = batch_size
         self.loss = loss
         self.initialise = initialise
-        self.flat = FlatModule(copy.deepcopy(module))
-        self.tensors = self.flat.shapes
+        self.flat = FlatModule(copy.deepcopy(module), buffers)
+        self.tensors = shapes(self.flat.parameters)
+        self.statistics = shapes(self.flat.statistics)
         self._start = None if initialise else self.flat.weights.clone()
 
     def initial_model(self, rng: np.random.Generator) -> Vector:
@@ -101,8 +103,8 @@ class TorchTask:
         """A copy of the module that holds the weights `model`."""
         self.flat.load(model)
         module = copy.deepcopy(self.flat.module)
-        for parameter in module.parameters():
-            parameter.data, parameter.grad = parameter.data.clone(), None
+        for tensor in [*module.parameters(), *module.buffers()]:
+            tensor.data, tensor.grad = tensor.data.clone(), None
         return module.eval()
 
 
