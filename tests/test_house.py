@@ -11,7 +11,8 @@ ROOT = Path(gammafl.__file__).parent
 LIGHT = {"seeds", "config"}
 ALLOWED = {
     "core": {"core"},
-    "config": {"core"},
+    "config": {"core", "wording"},
+    "wording": {"core"},
     "seeds": set(),
     "tasks": {"core", "tasks"} | LIGHT,
     "federated": {"core", "tasks", "federated"} | LIGHT,

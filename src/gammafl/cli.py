@@ -59,7 +59,8 @@ def run(
     path = out or _default_out(settings, resume)
     if resume and not (path / "config.toml").exists():
         raise InputError(f"there is no run to resume in {path}; leave out --resume to start one")
-    resuming = f"gammafl run --config {path}/config.toml --out {path} --resume"
+    from_there = f" --data-dir {data_dir}" if data_dir else ""
+    resuming = f"gammafl run --config {path}/config.toml --out {path}{from_there} --resume"
     with show_progress(as_json) as progress, _told_how_to_go_on(resuming):
         summary = execute(settings, path, resume, _existing(data_dir), progress)
     if as_json:

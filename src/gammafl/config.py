@@ -6,13 +6,14 @@ An unknown key is an error. A table with a `kind` starts from that kind's own de
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, ValidationError, model_validator
 
 from gammafl.core.errors import InputError
 from gammafl.core.names import METHOD_NAMES, did_you_mean
+from gammafl.wording import in_one_line
 
 Table = dict[str, Any]
 MULTIPLIER = "unset: 1, and 0.1 from 100 clients on, as in the paper"
@@ -214,7 +215,7 @@ def make_config(*layers: Mapping[str, Any]) -> RunConfig:
     try:
         return RunConfig.model_validate(merged)
     except ValidationError as error:
-        raise InputError(_in_one_line(error)) from None
+        raise InputError(in_one_line(error, RunConfig)) from None
 
 
 def read_toml(path: Path) -> Table:
@@ -278,47 +279,3 @@ def _merge(base: Table, over: Mapping[str, Any]) -> Table:
         else:
             merged[key] = value
     return merged
-
-
-def _in_one_line(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    place, kind = _place(first["loc"])
-    key = ".".join(place)
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
-        known = _known_keys(place[:-1], kind)
-        where = f"for {place[0]} of kind {kind}" if kind else "here"
-        return f"unknown key {key!r}{did_you_mean(place[-1], known)}; known {where}: {', '.join(known)}"
-    if first["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        return f"{key}.kind must be one of {', '.join(_kinds(place[0]))}, got {first['input'].get('kind')!r}"
-    if first["type"] in ("model_attributes_type", "model_type"):
-        return f"{key} is a table: set one of its keys, such as {key}.{_known_keys(place, kind)[0]}"
-    if first["type"] == "missing":
-        return f"{key} is missing; give it with --set {key}=…"
-    return f"{key}: {message}, got {first['input']!r}" if key and not isinstance(first["input"], dict) else message
-
-
-def _place(location: tuple[int | str, ...]) -> tuple[list[str], str | None]:
-    """The key's path, and the kind of the table it is in: pydantic puts the kind between table and key."""
-    parts = [str(part) for part in location]
-    if len(parts) > 1 and parts[1] in _kinds(parts[0]):
-        return [parts[0], *parts[2:3]], parts[1]
-    return parts[:2] if parts and _tables(parts[0]) else parts[:1], None
-
-
-def _tables(key: str) -> list[type[Settings]]:
-    """The tables that may stand at a key of the configuration."""
-    field = RunConfig.model_fields.get(key)
-    options = get_args(field.annotation) or (field.annotation,) if field else ()
-    return [option for option in options if isinstance(option, type) and issubclass(option, Settings)]
-
-
-def _kinds(key: str) -> dict[str, type[Settings]]:
-    return {t.model_fields["kind"].default: t for t in _tables(key) if "kind" in t.model_fields}
-
-
-def _known_keys(place: Sequence[str], kind: str | None) -> list[str]:
-    if not place:
-        return list(RunConfig.model_fields)
-    table = _kinds(place[0])[kind] if kind else _tables(place[0])[0]
-    return list(table.model_fields)

@@ -52,7 +52,10 @@ def plot_comparison(runs: Mapping[str, Sequence[Records]], metric: str, title: s
     else:
         panels[0].set_ylim(top=1.1 * max(bottom))
     panels[0].legend(loc="lower right" if metric == "accuracy" else "upper right", frameon=False)
-    figure.suptitle(title, fontsize=11, x=0.01, ha="left")
+    explained = (
+        f"{title}\nmean of {max(map(len, runs.values()))} seed(s); thin: evaluations, bold: their moving average"
+    )
+    figure.suptitle(explained, fontsize=10, x=0.01, ha="left")
     figure.savefig(path, dpi=160)
     plt.close(figure)
 
