@@ -9,15 +9,15 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from gammafl.core.errors import WireError
+from gammafl.core.jit import compiled
 
 MAX_PARAMETER = 32
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _gaps(indices: Any) -> Any:
     """First position, then the number of positions skipped before each next one."""
     gaps = np.empty(indices.size, np.uint32)
@@ -28,7 +28,7 @@ def _gaps(indices: Any) -> Any:
     return gaps
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _coded_bits(gaps: Any, parameter: int) -> Any:
     bits = np.uint64(gaps.size) * np.uint64(parameter + 1)
     for j in range(gaps.size):
@@ -36,7 +36,7 @@ def _coded_bits(gaps: Any, parameter: int) -> Any:
     return bits
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _write(gaps: Any, parameter: int, out: Any) -> None:
     bit = np.uint64(0)
     one, seven = np.uint64(1), np.uint64(7)
@@ -52,7 +52,7 @@ def _write(gaps: Any, parameter: int, out: Any) -> None:
             bit += one
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _read(data: Any, parameter: int, dim: int, indices: Any) -> int:
     """Fills `indices`; returns the bits read, or −1 for a code that runs past the data or the dimension."""
     bit, bits = 0, data.size * 8

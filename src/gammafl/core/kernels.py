@@ -13,8 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from gammafl.core.jit import compiled
 
 Vector = NDArray[np.float32]
 Positions = NDArray[np.uint32]
@@ -59,7 +60,7 @@ def _join(parts: list[tuple[Positions, Vector]]) -> tuple[Positions, Vector]:
 # --- largest magnitude: a guard that costs one read -------------------------------------------------------
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _largest_bits(bits: Any) -> Any:
     largest = np.uint32(0)
     for i in range(bits.size):
@@ -77,7 +78,7 @@ def largest_magnitude(vector: Vector) -> float:
 # --- hard threshold with error feedback -------------------------------------------------------------------
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _emit_above(residual: Any, threshold: Any, first: Any, indices: Any, values: Any, count: int) -> int:
     for j in range(residual.size):
         v = residual[j]
@@ -89,7 +90,7 @@ def _emit_above(residual: Any, threshold: Any, first: Any, indices: Any, values:
     return count
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _add_and_take_above(delta: Any, residual: Any, threshold: Any, start: int, indices: Any, values: Any) -> int:
     count = 0
     whole = residual.size - residual.size % BLOCK
@@ -130,7 +131,7 @@ DIGITS = ((20, 11), (9, 11), (0, 9))
 """The 31 magnitude bits in three digits: (shift, width)."""
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _count_digits(bits: Any, prefix: Any, above: int, shift: int, width: int) -> Any:
     """How often each digit occurs among the magnitudes whose bits from `above` up equal `prefix`."""
     counts = np.zeros(1 << width, np.int64)
@@ -154,7 +155,7 @@ def _kth_largest_bits(bits: NDArray[np.uint32], k: int) -> tuple[int, int]:
     return prefix, wanted
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _list_at_least(vector: Any, bits: Any, limit: Any, start: int, indices: Any, values: Any) -> int:
     count = 0
     for base in range(0, bits.size, BLOCK):
@@ -200,14 +201,14 @@ def take_largest(vector: Vector, k: int) -> tuple[Positions, Vector]:
 # --- aggregation ------------------------------------------------------------------------------------------
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def subtract_scaled(model: Any, values: Any, weight: Any) -> None:
     """model ← model − weight · values."""
     for j in range(values.size):
         model[j] -= weight * values[j]
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def subtract_scaled_at(model: Any, indices: Any, values: Any, weight: Any) -> None:
     """model[indices] ← model[indices] − weight · values; the same rounding as `subtract_scaled`."""
     for j in range(values.size):
