@@ -1,0 +1,47 @@
+"""Runs side by side: what follows from a finished run is run too, and a process that dies is named."""
+
+from pathlib import Path
+
+import pytest
+
+import gammafl as gf
+from gammafl.config import make_config
+from gammafl.report.progress import Silent
+from gammafl.studies.pool import Job, Summary, run_jobs
+
+BASE = {"task": "logistic-mini", "iterations": 10, "evaluation": {"every": 1}}
+DEADLY = """
+import os, signal
+SETTINGS = {"iterations": 10, "clients": 2}
+
+def build(config):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_finished_job_makes_the_next_ones_possible(workers: int, tmp_path: Path) -> None:
+    first = Job(make_config(BASE, {"method": "ht"}), tmp_path / "first")
+
+    def follow(job: Job, summary: Summary) -> list[Job]:
+        if job.path.name != "first":
+            return []
+        k = round(summary["kept_fraction"] * summary["dim"])
+        return [Job(make_config(BASE, {"method": "top-k", "compression": {"k": k}}), tmp_path / "second")]
+
+    leader, follower = run_jobs([first], follow, workers, Silent())
+    assert follower["kept_fraction"] == pytest.approx(leader["kept_fraction"], abs=0.5 / leader["dim"])
+
+
+def test_a_process_that_dies_is_named_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "deadly.py").write_text(DEADLY)
+    config = make_config({"task": f"{tmp_path}/deadly.py:build", "iterations": 10, "clients": 2})
+    jobs = [Job(config, tmp_path / "one"), Job(make_config(BASE), tmp_path / "two")]
+    with pytest.raises(gf.InputError, match="died, perhaps for want of memory"):
+        run_jobs(jobs, lambda job, summary: [], 2, Silent())
+
+
+def test_a_users_mistake_in_a_worker_reaches_the_parent(tmp_path: Path) -> None:
+    wrong = make_config(BASE, {"partition": {"kind": "labels", "classes": 11}})
+    with pytest.raises(gf.InputError, match="10 classes"):
+        run_jobs([Job(wrong, tmp_path / "run")], lambda job, summary: [], 2, Silent())
