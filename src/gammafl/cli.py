@@ -96,7 +96,7 @@ def compare(
     from gammafl.studies import compare as study
 
     names, seed_list = study.check_methods(_words(methods)), _numbers(seeds)
-    path = out or free_directory(Path("runs"), f"compare-{name}")
+    path = out or free_directory(Path("runs"), f"compare-{_short(name)}")
     if (path / "config.toml").exists():
         raise InputError(f"{path} holds a single run; choose another --out")
     with show_progress(as_json) as progress, _told_how_to_go_on(f"the same command and --out {path}"):
@@ -168,7 +168,7 @@ def data_list() -> None:
             show_bytes(d.bytes) if d.bytes else "–",
             d.licence,
             d.present(),
-            "; ".join(s.label for s in d.sources) or "this package",
+            "; ".join(s.label for s in d.sources) or ("your own files, with --from" if d.files else "this package"),
         ]
         for d in DATASETS.values()
     ]
@@ -217,7 +217,12 @@ def _default_out(config: RunConfig, resume: bool) -> Path:
     from gammafl.runtimes.run_directory import free_directory, latest_directory
 
     choose = latest_directory if resume else free_directory
-    return choose(Path("runs"), f"{config.task}-{config.method}-seed{config.seed}")
+    return choose(Path("runs"), f"{_short(config.task)}-{config.method}-seed{config.seed}")
+
+
+def _short(task: str) -> str:
+    """A task's name as a part of a file's name; of one's own task file.py:function, without the folder."""
+    return Path(task).name.replace(".py:", "-")
 
 
 def _need_torch() -> None:

@@ -160,12 +160,12 @@ class RunConfig(Settings):
     participation: float = Field(0.5, gt=0, le=1, description="share of the clients that a round picks")
     batch_size: int = Field(50, ge=1, description="samples of a local step")
     weights: Literal["paper", "normalized"] = Field("paper", description="(n/|S|)·p_i, or divided by their sum")
-    initialisation: Literal["torch", "he"] = Field("torch", description="torch's own, or He et al.'s")
+    initialisation: Literal["torch", "lecun"] = Field("torch", description="torch's own, or variance 1/inputs")
     sequence: int = Field(256, ge=2, description="text: tokens of a sample")
     pretrained: str | None = Field(
         None, description="text: GPT-2's weights, a directory or a hub's name; unset: random"
     )
-    residual_memory_mb: int | None = Field(
+    residual_memory_mb: float | None = Field(
         None, ge=0, description="memory for the clients' residuals; further ones are mapped from disk"
     )
     threads: int = Field(1, ge=1, description="torch's threads")

@@ -81,7 +81,7 @@ def test_where_no_sum_is_rounded_nothing_at_all_is_lost(name: str) -> None:
 @given(hnp.arrays(np.float32, 70, elements=st.floats(-1, 1, width=32)), st.integers(0, 69))
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
 def test_an_update_that_is_not_finite_is_refused_and_changes_nothing(poison: float, start: Vector, at: int) -> None:
-    for method in (gf.HardThreshold(0.1), gf.TopK(3), gf.Dense(), gf.STC(4)):
+    for method in (gf.HardThreshold(0.1), gf.TopK(3), gf.STC(4)):
         memory = gf.ErrorFeedback(method, 70, start.copy())
         delta = np.ones(70, np.float32)
         delta[at:] = poison
@@ -128,3 +128,8 @@ def test_a_delta_of_another_shape_or_type_is_refused_by_name(bad: object) -> Non
 def test_tensor_sizes_that_do_not_fit_are_refused_before_anything_is_added() -> None:
     with pytest.raises(gf.InputError, match="add up to 5"):
         gf.ErrorFeedback(gf.TopK(0.1, "tensor", (2, 3)), 6)
+
+
+def test_dense_refuses_a_residual_that_it_would_lose() -> None:
+    with pytest.raises(gf.InputError, match="would lose"):
+        gf.ErrorFeedback(gf.Dense(), 3, np.array([0, 1, 0], np.float32))

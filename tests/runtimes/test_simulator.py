@@ -160,6 +160,9 @@ def test_statistics_that_travel_need_weights_that_sum_to_one() -> None:
         {"method": gf.Dense},
         {"iterations": 20.0},
         {"iterations": 7},
+        {"metric": "acuracy"},
+        {"buffers": "travell"},
+        {"averaging": "tails"},
     ],
     ids=str,
 )
@@ -199,3 +202,14 @@ def test_frozen_parameters_stay_and_are_not_sent() -> None:
     result = gf.simulate(model, clients, test, method="fedavg", stepsize=STEPSIZE, iterations=20)
     assert result.summary["dim"] == 16 * 3 + 3
     assert torch.equal(result.model.state_dict()["0.weight"], model.state_dict()["0.weight"])
+
+
+def test_with_local_statistics_the_order_of_the_test_set_hardly_matters() -> None:
+    clients, test = blobs()
+    inputs, labels = test.tensors
+    order = torch.argsort(labels, stable=True)[:251]
+    settings: dict[str, Any] = {"stepsize": STEPSIZE, "iterations": 100, "weights": "normalized", "buffers": "local"}
+    in_order = gf.simulate(normalised(), clients, TensorDataset(inputs[order], labels[order]), **settings)
+    mixed = order[torch.randperm(len(order), generator=torch.Generator().manual_seed(0))]
+    shuffled = gf.simulate(normalised(), clients, TensorDataset(inputs[mixed], labels[mixed]), **settings)
+    assert in_order.summary["final"] == pytest.approx(shuffled.summary["final"], abs=0.05)

@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -120,3 +121,26 @@ def test_the_embedded_part_is_balanced_and_of_the_right_shape() -> None:
     np.testing.assert_array_equal(np.bincount(data.train_labels), 500)
     np.testing.assert_array_equal(np.bincount(data.test_labels), 200)
     assert data.train.mean() / 255 == pytest.approx(0.28604, abs=0.01)  # the whole data set's mean
+
+
+def test_a_cached_file_without_an_official_checksum_is_verified_by_its_own() -> None:
+    data = replace(dataset(Shelf(CONTENT)), files=tuple(DataFile(name, len(c)) for name, c in CONTENT.items()))
+    assert load_files(data, None, lambda _: None) == CONTENT
+    (data.cache / "b-ubyte").write_bytes(CONTENT["b-ubyte"][:5])
+    with pytest.raises(gf.InputError, match=r"damaged.*b-ubyte"):
+        load_files(data, None, lambda _: None)
+
+
+def test_several_files_of_the_name_are_refused(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        for name, content in CONTENT.items():
+            (tmp_path / folder / name).write_bytes(content)
+    with pytest.raises(gf.InputError, match="several a-ubyte"):
+        load_files(dataset(), tmp_path, lambda _: None)
+
+
+def test_whatever_a_damaged_file_breaks_is_named(tmp_path: Path) -> None:
+    (tmp_path / "pacs32.npz").write_bytes(b"PK rubbish")
+    with pytest.raises(gf.InputError, match=r"pacs in .* is damaged"):
+        load_files(catalogue.PACS, tmp_path, lambda _: None)

@@ -1,10 +1,12 @@
 """The paper's networks have the paper's parameter counts."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
 from gammafl.tasks.augment import crop_and_flip
-from gammafl.tasks.models import cnn, logistic, vgg11s
+from gammafl.tasks.models import cnn, lecun_initialisation, logistic, torch_initialisation, vgg11s
 
 
 @pytest.mark.parametrize(
@@ -38,3 +40,25 @@ def test_a_cropped_image_is_a_shifted_part_of_the_padded_one_mirrored_or_not() -
         kinds |= {kind for kind, window in windows.items() if torch.equal(window, result)}
     assert {flip for _, _, flip in kinds} == {False, True}
     assert len(kinds) > 10
+
+
+@pytest.mark.parametrize(("initialise", "learns"), [(lecun_initialisation, True), (torch_initialisation, False)])
+def test_vgg11s_learns_more_than_guessing_at_the_papers_stepsize(
+    initialise: Callable[[torch.nn.Module], None], learns: bool
+) -> None:
+    """The best guess that does not look at the image costs the entropy of the labels; torch's default stays there."""
+    torch.manual_seed(0)
+    images, labels = torch.randn(10, 3, 32, 32), torch.arange(10) % 7
+    shares = torch.bincount(labels) / len(labels)
+    entropy = -(shares * shares.log()).sum().item()
+    model = vgg11s(7)
+    initialise(model)
+    for t in range(40):
+        loss = torch.nn.functional.cross_entropy(model(images), labels)
+        model.zero_grad()
+        loss.backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                assert parameter.grad is not None
+                parameter.sub_(parameter.grad, alpha=100 / (t + 1000))
+    assert (loss.item() < entropy) == learns

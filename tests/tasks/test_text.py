@@ -17,7 +17,7 @@ from gammafl.tasks.data.text import read_sotu, read_wikitext, sotu_documents, to
 from gammafl.tasks.language import CausalLanguageModel, TokenSamples, _initialise, token_loss
 from gammafl.tasks.torch_task import TorchTask
 
-ARTICLE = " \n = {0} = \n \n {0} is a thing . \n \n = = History = = \n \n It has one . \n"
+ARTICLE = " \n = {0} = \n \n {0} is a thing . \n = Ties , L = \n \n = = History = = \n \n It has one . \n"
 TEXT = {part: "".join(ARTICLE.format(f"{part} {i}") for i in range(3)) for part in ("train", "valid", "test")}
 
 
@@ -106,3 +106,13 @@ def test_gpt2_has_the_papers_124_million_parameters() -> None:
 def test_weights_that_are_not_there_are_named(tmp_path: Path) -> None:
     with pytest.raises(gf.InputError, match="can't load GPT-2's weights from"):
         CausalLanguageModel("gpt2", str(tmp_path / "nowhere"))
+
+
+def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
+    CausalLanguageModel("gpt2-tiny", None).model.save_pretrained(tmp_path)
+    whole = CausalLanguageModel("gpt2-tiny", str(tmp_path))
+    assert whole.model.config.n_layer == 2
+    configuration = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**configuration, "n_layer": 3}))
+    with pytest.raises(gf.InputError, match="not a GPT-2"):
+        CausalLanguageModel("gpt2-tiny", str(tmp_path))

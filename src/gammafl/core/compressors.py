@@ -37,6 +37,9 @@ class Compressor(ABC):
     sizes: tuple[int, ...] = ()
     """Lengths of the tensors that are compressed each on its own; empty: the vector as a whole."""
 
+    leaves_a_rest: bool = True
+    """Whether anything is ever left for error feedback to remember."""
+
     value_bits: int = 32
     """Bits of one kept value in the paper's own accounting, which counts no positions."""
 
@@ -57,6 +60,8 @@ class Compressor(ABC):
 @dataclass(frozen=True)
 class Dense(Compressor):
     """Keeps everything: FedAVG."""
+
+    leaves_a_rest = False
 
     def take(self, vector: Vector, t: int) -> SparseUpdate:
         update = SparseUpdate(vector.size, None, vector.copy())

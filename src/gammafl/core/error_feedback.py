@@ -32,6 +32,7 @@ class ErrorFeedback:
         self.method = method
         self.dim = dim
         self.residual = np.zeros(dim, np.float32) if residual is None else as_vector(residual, dim, "residual")
+        require(method.leaves_a_rest or not self.residual.any(), f"{method} would lose what the residual holds")
         self._bound = kernels.largest_magnitude(self.residual)
         require(self._bound <= FLOAT32_MAX, "the residual holds values that are not finite")
 
@@ -43,6 +44,8 @@ class ErrorFeedback:
         """
         vector = as_vector(delta, self.dim, "delta")
         self._refuse_non_finite(vector)
+        if not self.method.leaves_a_rest:
+            return self.method(vector, t)
         return self.method.add_and_take(vector, self.residual, t)
 
     def _refuse_non_finite(self, delta: Vector) -> None:

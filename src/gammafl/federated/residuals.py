@@ -1,5 +1,6 @@
 """The memory of each client that ever took part; on disk what a budget leaves no room for."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from gammafl.core.compressors import Compressor
 from gammafl.core.error_feedback import ErrorFeedback
+from gammafl.core.errors import InputError
 from gammafl.core.kernels import Vector
 
 
@@ -32,7 +34,9 @@ class ResidualStore:
         return self._memories[client]
 
     def residuals(self) -> dict[int, Vector]:
-        """The residual of each client that took part, for a checkpoint."""
+        """The residual of each client that took part, for a checkpoint; none where nothing is ever left."""
+        if not self.method.leaves_a_rest:
+            return {}
         return {client: memory.residual for client, memory in sorted(self._memories.items())}
 
     def restore(self, residuals: Mapping[int, Vector]) -> None:
@@ -44,5 +48,11 @@ class ResidualStore:
     def _zeros(self, client: int) -> Vector:
         if self.folder is None or 4 * self.dim * (len(self._memories) + 1) <= self.budget_bytes:
             return np.zeros(self.dim, np.float32)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        return np.memmap(self.folder / f"client-{client}.f32", np.float32, "w+", shape=(self.dim,))
+        path = self.folder / f"client-{client}.f32"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as file:
+                os.posix_fallocate(file.fileno(), 0, 4 * self.dim)  # a full disk shows here, not in mid-write
+        except OSError as error:
+            raise InputError(f"no room for {path} ({error.strerror}); make room, then go on with --resume") from None
+        return np.memmap(path, np.float32, "r+", shape=(self.dim,))

@@ -7,6 +7,7 @@ from gammafl.core.errors import require
 from gammafl.federated.plan import Plan
 from gammafl.federated.rounds import Record
 from gammafl.federated.server import Totals
+from gammafl.tasks.base import statistics_size
 
 
 def summarise(plan: Plan, totals: Totals, records: Sequence[Record], wall_seconds: float) -> dict[str, Any]:
@@ -17,6 +18,8 @@ def summarise(plan: Plan, totals: Totals, records: Sequence[Record], wall_second
     """
     metrics = [record["metric"] for record in records if "metric" in record]
     require(bool(metrics), "a summary needs at least one evaluation")
+    whole = totals.uploads * statistics_size(plan.task)  # running statistics, which are sent as they are
+    sparse = totals.kept - whole
     tail = metrics[-plan.evaluation.last :]
     last = records[-1]
     best = max if plan.task.higher_is_better else min
@@ -35,9 +38,10 @@ def summarise(plan: Plan, totals: Totals, records: Sequence[Record], wall_second
         "final_loss": last["loss"],
         "averaged_loss": last.get("averaged_loss"),
         "kept_fraction": totals.kept / max(1, totals.uploads * plan.dim),
+        "kept_per_upload": sparse / max(1, totals.uploads),
         "uplink_bytes": totals.uplink_bytes,
         "uplink_bytes_per_client": totals.uplink_bytes / plan.participants,
-        "value_bytes_per_client": totals.kept * plan.method.value_bits / 8 / plan.participants,
+        "value_bytes_per_client": (sparse * plan.method.value_bits + 32 * whole) / 8 / plan.participants,
         "dense_bytes_per_client": 4 * plan.dim * plan.rounds,
         "refused_uploads": sum(len(record.get("refused", ())) for record in records),
         "wall_seconds": wall_seconds,

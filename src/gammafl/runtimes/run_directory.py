@@ -56,14 +56,18 @@ class RunDirectory:
         self.path.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.path, os.O_RDONLY)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock(handle)
             if not self.holds(config):
                 write_atomically(self.config_file, to_toml(config).encode())
             yield
-        except BlockingIOError:
-            raise InputError(f"another process runs in {self.path}; wait for it or choose another --out") from None
         finally:
             os.close(handle)
+
+    def _lock(self, handle: int) -> None:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"another process runs in {self.path}; wait for it or choose another --out") from None
 
     @contextmanager
     def open_ledger(self, keep_bytes: int) -> Iterator["Ledger"]:

@@ -1,6 +1,5 @@
 """A configuration → a finished run directory, from the start or from where it was left."""
 
-import resource
 import shutil
 import time
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from gammafl.federated.server import ServerState
 from gammafl.federated.summary import summarise
 from gammafl.federated.timing import Timing
 from gammafl.report.progress import Progress, Silent, Status
-from gammafl.runtimes import checkpoint
+from gammafl.runtimes import checkpoint, memory
 from gammafl.runtimes.checkpoint import Saved
 from gammafl.runtimes.run_directory import RunDirectory
 from gammafl.runtimes.simulator import InProcess
@@ -56,6 +55,7 @@ def execute(
         if (summary := directory.summary()) is not None:
             return summary
     began = time.perf_counter()
+    memory.forget_peak()
     torch.set_num_threads(config.threads)
     plan = make_plan(config, data_dir, progress.say)
     with directory.claimed(config):
@@ -66,7 +66,7 @@ def execute(
         summary = {"task": config.task, "method": config.method, "seed": config.seed}
         summary |= summarise(plan, saved.state.totals, directory.records(), clock.seconds())
         summary |= {f"{phase}_seconds": seconds for phase, seconds in clock.timing.seconds.items()}
-        summary["peak_memory_bytes"] = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        summary["peak_memory_bytes"] = memory.peak_bytes()
         directory.finish(summary)
     return summary
 

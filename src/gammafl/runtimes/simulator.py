@@ -89,7 +89,7 @@ def simulate(
     "travel" or "local". `averaging` is over the last tenth of the rounds ("tail") or exponential. `on_round` sees
     each record. Data sets that draw random numbers should draw them from torch, whose state the seed fixes.
     """
-    _check_numbers(participation, batch_size, seed, evaluate_every, stepsize, method)
+    _check_arguments(participation, batch_size, seed, evaluate_every, averaging, stepsize, method)
     task = torch_task(
         model, client_datasets, test_dataset, batch_size, loss=loss, metric=metric, buffers=buffers, name="custom"
     )
@@ -136,13 +136,15 @@ def _compressor(
     return with_dense_tail(method, statistics_size(task))
 
 
-def _check_numbers(
-    participation: float, batch_size: int, seed: int, evaluate_every: int, stepsize: Any, method: Any
+def _check_arguments(
+    participation: float, batch_size: int, seed: int, evaluate_every: int, averaging: str, stepsize: Any, method: Any
 ) -> None:
     require(0 < participation <= 1, f"participation must be in (0, 1], got {participation}")
     require(batch_size >= 1, f"batch_size must be at least 1, got {batch_size}")
     require(seed >= 0, f"seed must not be negative, got {seed}")
     require(evaluate_every >= 1, f"evaluate_every must be at least 1, got {evaluate_every}")
+    known = ", ".join(AVERAGINGS)
+    require(averaging in AVERAGINGS, f"averaging must be one of {known}, got {averaging!r}")
     require(callable(stepsize), f"stepsize must be a function of t, such as gf.Constant({stepsize!r})")
     is_method = isinstance(method, str | Compressor)
     require(is_method, f"method must be a name or a compressor such as gf.TopK(100), got {method!r}")

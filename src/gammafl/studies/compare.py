@@ -71,7 +71,7 @@ def compare(
 
 def with_kept(config: RunConfig, leader: Summary) -> RunConfig:
     """`config` with the k that keeps as many entries an upload as `leader` did on average."""
-    k = max(1, round(leader["kept_fraction"] * leader["dim"]))
+    k = max(1, round(leader["kept_per_upload"]))
     return make_config(config.model_dump(exclude_none=True), {"compression": {"k": k}})
 
 

@@ -22,8 +22,13 @@ from gammafl.tasks.torch_task import TorchTask
 
 def build_task(config: RunConfig, split: Split, data_dir: Path | None, say: Say) -> Task:
     """The task of `config`, its training samples dealt to the clients by `split`."""
-    if is_own(config.task):
-        return own_task(config)
+    task = own_task(config) if is_own(config.task) else _preset_task(config, split, data_dir, say)
+    if isinstance(task, TorchTask):
+        task.evaluation_samples = config.evaluation.samples
+    return task
+
+
+def _preset_task(config: RunConfig, split: Split, data_dir: Path | None, say: Say) -> TorchTask:
     preset = preset_named(config.task)
     if preset.model in SIZES:
         return build_language_task(config, preset.model, preset.dataset, split, data_dir, say)

@@ -4,12 +4,12 @@ Loading a model is one copy, a step of SGD one operation, and reading the update
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import nn
 
-from gammafl.core.errors import InputError
+from gammafl.core.errors import InputError, require
 from gammafl.core.kernels import Vector
 
 Buffers = Literal["refuse", "local", "travel"]
@@ -78,6 +78,7 @@ def _refuse_unsupported(parameters: dict[str, nn.Parameter]) -> None:
 
 def _statistics(module: nn.Module, buffers: Buffers) -> dict[str, torch.Tensor]:
     """The running statistics that travel."""
+    require(buffers in get_args(Buffers), f"buffers must be one of {', '.join(get_args(Buffers))}, got {buffers!r}")
     keepers = {name: part for name, part in module.named_modules() if getattr(part, "track_running_stats", False)}
     if keepers and buffers == "refuse":
         raise InputError(

@@ -23,12 +23,11 @@ SIZES: dict[str, dict[str, Any]] = {"gpt2": {}, "gpt2-tiny": {"n_embd": 64, "n_l
 class TokenSamples:
     """Consecutive stretches of `sequence` tokens of a stream; the target is the stretch one token later."""
 
-    def __init__(self, tokens: Tokens, sequence: int, most: int | None = None) -> None:
+    def __init__(self, tokens: Tokens, sequence: int) -> None:
         count = (len(tokens) - 1) // sequence
         require(
             count > 0, f"{len(tokens)} tokens are too few for sequence={sequence}; use fewer clients or a shorter one"
         )
-        count = min(count, most or count)
         self.inputs = torch.from_numpy(tokens[: count * sequence].astype(np.int64).reshape(count, sequence))
         self.targets = torch.from_numpy(tokens[1 : count * sequence + 1].astype(np.int64).reshape(count, sequence))
 
@@ -52,15 +51,21 @@ class CausalLanguageModel(nn.Module):
         if pretrained is None:
             self.model = GPT2LMHeadModel(GPT2Config(**SIZES[size]))
         else:
-            try:
-                self.model = GPT2LMHeadModel.from_pretrained(pretrained)
-            except (OSError, ValueError) as error:
-                raise InputError(
-                    f"can't load GPT-2's weights from {pretrained!r}: {str(error).splitlines()[0]}"
-                ) from None
+            self.model = _load_pretrained(GPT2LMHeadModel, pretrained)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         return self.model(input_ids=tokens, use_cache=False).logits
+
+
+def _load_pretrained(kind: Any, pretrained: str) -> Any:
+    """All of GPT-2's weights, or an error: what is missing would be random."""
+    try:
+        model, report = kind.from_pretrained(pretrained, dtype=torch.float32, output_loading_info=True)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise InputError(f"can't load GPT-2's weights from {pretrained!r}: {str(error).splitlines()[0]}") from None
+    absent = [str(key) for key in [*report["missing_keys"], *report["mismatched_keys"]] if "lm_head" not in str(key)]
+    require(not absent, f"{pretrained!r} has no weights for {', '.join(absent[:3])}: not a GPT-2")
+    return model
 
 
 def token_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -79,11 +84,15 @@ def build_language_task(
     say(f"weights: {config.pretrained or 'random initialisation, not the pretrained ones'}")
     shards = split(SampleFacts(groups=documents.groups, sizes=np.array([len(tokens) for tokens in train])))
     network = CausalLanguageModel(model, config.pretrained)
+    longest = network.model.config.n_positions
+    require(
+        config.sequence <= longest, f"sequence={config.sequence}, but this GPT-2 reads {longest} tokens at the most"
+    )
     return TorchTask(
         config.task,
         network,
         [TokenSamples(_stream(train, shard), config.sequence) for shard in shards],
-        TokenSamples(_stream(validation, range(len(validation))), config.sequence, config.evaluation.samples),
+        TokenSamples(_stream(validation, range(len(validation))), config.sequence),
         config.batch_size,
         loss=token_loss,
         metric="perplexity",

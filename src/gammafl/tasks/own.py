@@ -30,7 +30,9 @@ def is_own(name: str) -> bool:
 
 def own_settings(name: str) -> dict[str, Any]:
     """The file's SETTINGS; none where it has none."""
-    return dict(getattr(_module(name), "SETTINGS", {}))
+    settings = getattr(_module(name), "SETTINGS", {})
+    require(isinstance(settings, dict), f"SETTINGS of {name} must be a table, got {type(settings).__name__}")
+    return dict(settings)
 
 
 def own_task(config: RunConfig) -> "Task":
@@ -39,8 +41,9 @@ def own_task(config: RunConfig) -> "Task":
     if not callable(function):
         raise InputError(f"{config.task}: the file has no function of that name")
     task: Task = function(config)
-    held = len(getattr(task, "client_sizes", ()))
-    require(held > 0, f"{config.task} must return a task, such as gf.torch_task(…), got {type(task).__name__}")
+    sizes = getattr(task, "client_sizes", None)
+    require(sizes is not None, f"{config.task} must return a task, such as gf.torch_task(…), got {type(task).__name__}")
+    held = len(task.client_sizes)
     require(
         held == config.clients,
         f"{config.task} made a task of {held} clients where {config.clients} are asked for; make config.clients of"
@@ -85,6 +88,7 @@ def _module(name: str) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
+    sys.path.append(str(path.parent))  # what stands beside the file can be imported by it
     try:
         spec.loader.exec_module(module)
     except BaseException:

@@ -27,7 +27,7 @@ VGG11S_SETTINGS = {
     "iterations": 40_000,
     "batch_size": 8,
     "clients": 15,
-    "initialisation": "he",
+    "initialisation": "lecun",
     "compression": {"keep": 0.001},
     "partition": {"kind": "natural"},
     "input": {"mean": (0.5, 0.5, 0.5), "std": (0.25, 0.25, 0.25), "augment": True},

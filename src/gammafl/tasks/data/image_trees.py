@@ -20,6 +20,7 @@ from gammafl.tasks.data.files import find
 
 Entry = tuple[PurePosixPath, bytes]
 """A file's path in its tree, and its content."""
+Image32 = NDArray[np.uint8]
 
 IMAGE_ENDINGS = {".jpg", ".jpeg", ".png"}
 DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
@@ -31,17 +32,19 @@ def read_pacs(folder: Path) -> dict[str, bytes]:
     """PACS from pacs32.npz, or from <domain>/<class>/<file> at any depth."""
     if (path := find(folder, "pacs32.npz")) is not None:
         with np.load(path, allow_pickle=False) as arrays:
+            if "groups" in arrays:  # as we keep it ourselves
+                return {"pacs32.npz": path.read_bytes()}
             names = [arrays[key].tolist() for key in ("class_names", "domain_names")]
             return _packed("pacs32.npz", arrays["images"], arrays["labels"], arrays["domains"], None, *names)
     found = [
-        (path.parts[-3], path.parts[-2], path.read_bytes())
+        (path.parts[-3], path.parts[-2], _to_32(path.read_bytes()))
         for path in sorted(folder.glob("**/*"))
         if path.suffix.lower() in IMAGE_ENDINGS and len(path.parts) > 2 and path.parts[-3] in DOMAINS
     ]
     if not found:
         raise InputError(f"{folder} has neither pacs32.npz nor <domain>/<class>/<image> with domains {DOMAINS}")
-    domains, classes, contents = zip(*found, strict=True)
-    return _packed_by_name("pacs32.npz", contents, classes, domains, None)
+    domains, classes, images = zip(*found, strict=True)
+    return _packed_by_name("pacs32.npz", images, classes, domains, None)
 
 
 def read_flickr_mammal(folder: Path) -> dict[str, bytes]:
@@ -49,22 +52,22 @@ def read_flickr_mammal(folder: Path) -> dict[str, bytes]:
 
     Samples that a val.txt.N of geo_animal's lists names are for testing.
     """
-    images: list[Entry] = []
-    lists: list[Entry] = []
+    images: list[tuple[PurePosixPath, Image32]] = []
+    lists: list[bytes] = []
     for path, content in _geo_animal(folder):
         if path.suffix.lower() in IMAGE_ENDINGS and len(path.parts) == 4 and path.parts[0] == "images":
-            images.append((path, content))
+            images.append((path, _to_32(content)))  # at once: the encoded ones would not fit into memory
         elif re.fullmatch(r"val\.txt\.\d+", path.name):
-            lists.append((path, content))
+            lists.append(content)
     if not images:
         raise InputError(f"geo_animal in {folder} has no images/<class>/<subcontinent>/<file>; is it complete?")
-    in_test = {line.split()[0] for _, text in lists for line in text.decode().splitlines() if line.strip()}
+    in_test = {line.split()[0] for text in lists for line in text.decode().splitlines() if line.strip()}
     test = [_is_listed(path, in_test) for path, _ in images]
     if in_test and not any(test):
         raise InputError(f"the lists of geo_animal name other files, such as {min(in_test)}, than {images[0][0]}")
     return _packed_by_name(
         "flickr-mammal-32.npz",
-        [content for _, content in images],
+        [image for _, image in images],
         [path.parts[1] for path, _ in images],
         [path.parts[2] for path, _ in images],
         test if in_test else None,
@@ -96,12 +99,13 @@ def _is_listed(path: PurePosixPath, listed: set[str]) -> bool:
 
 
 def _packed_by_name(
-    name: str, contents: Iterable[bytes], classes: Iterable[str], groups: Iterable[str], test: list[bool] | None
+    name: str, images: Iterable[Image32], classes: Iterable[str], groups: Iterable[str], test: list[bool] | None
 ) -> dict[str, bytes]:
     class_names, labels = np.unique(list(classes), return_inverse=True)
     group_names, group_numbers = np.unique(list(groups), return_inverse=True)
-    images = np.stack([_to_32(content) for content in contents])
-    return _packed(name, images, labels, group_numbers, test, class_names.tolist(), group_names.tolist())
+    return _packed(
+        name, np.stack(list(images)), labels, group_numbers, test, class_names.tolist(), group_names.tolist()
+    )
 
 
 def _packed(
@@ -130,7 +134,7 @@ def stratified(labels: NDArray[np.integer], groups: NDArray[np.integer]) -> NDAr
     return test
 
 
-def _to_32(content: bytes) -> NDArray[np.uint8]:
+def _to_32(content: bytes) -> Image32:
     from PIL import Image, UnidentifiedImageError
 
     try:

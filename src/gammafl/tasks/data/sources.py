@@ -51,6 +51,9 @@ class Web:
                     (folder / name).open("wb") as file,
                 ):
                     shutil.copyfileobj(answer, file)
+                    announced = answer.headers.get("Content-Length")
+                if announced and (folder / name).stat().st_size != int(announced):
+                    raise InputError(f"{address}: the download broke off")
             except (OSError, http.client.HTTPException, urllib.error.URLError) as error:
                 raise InputError(f"{address}: {getattr(error, 'reason', error)}") from None
 

@@ -66,13 +66,13 @@ def read_sotu(folder: Path) -> dict[str, bytes]:
 
 
 def wikitext_documents(contents: dict[str, bytes]) -> Documents:
-    """One document an article: an article starts with a line ' = Title = '."""
+    """One document an article: an article starts with a line ' = Title = ' between empty ones."""
     train, validation = (_articles(contents[f"{part}.txt"].decode()) for part in ("train", "valid"))
     return Documents(train, validation)
 
 
 def _articles(text: str) -> list[str]:
-    parts = re.split(r"^(?= = [^=].*[^=] = *$)", text, flags=re.MULTILINE)
+    parts = re.split(r"(?:(?<=\n \n)|\A)(?= = [^=\n]+ = \n \n)", text)
     return [part for part in parts if part.strip()]
 
 
