@@ -53,7 +53,7 @@ def test_vgg11s_learns_more_than_guessing_at_the_papers_stepsize(
     entropy = -(shares * shares.log()).sum().item()
     model = vgg11s(7)
     initialise(model)
-    for t in range(40):
+    for t in range(150):
         loss = torch.nn.functional.cross_entropy(model(images), labels)
         model.zero_grad()
         loss.backward()
@@ -61,4 +61,4 @@ def test_vgg11s_learns_more_than_guessing_at_the_papers_stepsize(
             for parameter in model.parameters():
                 assert parameter.grad is not None
                 parameter.sub_(parameter.grad, alpha=100 / (t + 1000))
-    assert (loss.item() < entropy) == learns
+    assert (loss.item() < 0.9 * entropy) == learns
