@@ -42,6 +42,9 @@ class Quadratic:
         self.statistics: dict[str, tuple[int, ...]] = {}
         self.deltas: list[tuple[int, Vector]] = []
 
+    def fingerprint(self) -> int:
+        return 0
+
     def initial_model(self, rng: np.random.Generator) -> Vector:
         return np.asarray(rng.standard_normal(self.centres.shape[1:]), np.float32)
 

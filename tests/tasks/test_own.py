@@ -2,10 +2,12 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
+from gammafl.tasks.own import _module_name
 from tests.test_cli import gammafl
 
 DOCUMENT = (Path(__file__).parents[2] / "docs/own-task.md").read_text()
@@ -42,3 +44,17 @@ def test_a_mistake_in_the_file_is_named(
     assert code == 2
     assert problem in err
     assert not (in_tmp / "runs").exists()
+
+
+def test_a_run_is_not_resumed_on_other_data(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (in_tmp / "mytask.py").write_text(EXAMPLE)
+    run = ["run", "mytask.py:build", "--set", "iterations=20", "--out", "r"]
+    assert gammafl(*run, capsys=capsys)[0] == 0
+    (in_tmp / "r/summary.json").unlink()
+    (in_tmp / "mytask.py").write_text(EXAMPLE.replace("2 * torch.randn", "3 * torch.randn"))
+    sys.modules.pop(_module_name((in_tmp / "mytask.py").resolve()))
+    code, _, err = gammafl(*run, "--resume", capsys=capsys)
+    assert (code, "began with other data" in err) == (2, True)
+    (in_tmp / "mytask.py").write_text(EXAMPLE)
+    sys.modules.pop(_module_name((in_tmp / "mytask.py").resolve()))
+    assert gammafl(*run, "--resume", capsys=capsys)[0] == 0

@@ -33,6 +33,7 @@ class Saved:
     ledger_bytes: int = 0
     wall_seconds: float = 0.0
     phase_seconds: Mapping[str, float] = field(default_factory=dict)
+    fingerprint: int | None = None
 
 
 def save(directory: Path, saved: Saved) -> None:
@@ -50,6 +51,7 @@ def save(directory: Path, saved: Saved) -> None:
         "ledger_bytes": saved.ledger_bytes,
         "wall_seconds": saved.wall_seconds,
         "phase_seconds": dict(saved.phase_seconds),
+        "fingerprint": saved.fingerprint,
     }
     facts["checksum"] = _checksum(facts, tensors)
     write_tensors(directory / "writing.safetensors", tensors, {"gammafl": json.dumps(facts)})
@@ -108,7 +110,8 @@ def _read(path: Path) -> Saved:
         totals=Totals(**facts["totals"]),
     )
     residuals = _Tensors(path, RESIDUAL)
-    return Saved(state, residuals, facts["ledger_bytes"], facts["wall_seconds"], facts["phase_seconds"])
+    times = facts["wall_seconds"], facts["phase_seconds"]
+    return Saved(state, residuals, facts["ledger_bytes"], *times, facts["fingerprint"])
 
 
 class _Tensors(Mapping[Any, Vector]):

@@ -4,6 +4,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def execute(
     torch.set_num_threads(config.threads)
     plan = make_plan(config, data_dir, progress.say)
     with directory.claimed(config):
-        saved = checkpoint.load(directory.checkpoints, progress.say) or Saved(rounds.start(plan), {})
+        saved = _load_or_start(plan, directory, progress.say)
         clock = Clock(began - saved.wall_seconds, config.checkpoint.every_seconds, Timing(dict(saved.phase_seconds)))
         _run(config, plan, directory, saved, clock, progress)
         _save_models(plan.task, directory.path, saved.state)
@@ -69,6 +70,17 @@ def execute(
         summary["peak_memory_bytes"] = memory.peak_bytes()
         directory.finish(summary)
     return summary
+
+
+def _load_or_start(plan: Plan, directory: RunDirectory, say: Say) -> Saved:
+    """The last checkpoint, if it was made on the same data; without one, the state before the first round."""
+    fingerprint = plan.task.fingerprint()
+    saved = checkpoint.load(directory.checkpoints, say)
+    if saved is None:
+        return Saved(rounds.start(plan), {}, fingerprint=fingerprint)
+    if saved.fingerprint != fingerprint:
+        raise InputError(f"the run in {directory.path} began with other data; give it the same --data-dir")
+    return saved
 
 
 class Clock:
@@ -82,6 +94,10 @@ class Clock:
 
     def seconds(self) -> float:
         return time.perf_counter() - self.began
+
+    def readings(self) -> dict[str, Any]:
+        """What a checkpoint keeps of the times."""
+        return {"wall_seconds": self.seconds(), "phase_seconds": self.timing.seconds}
 
     def checkpoint_due(self) -> bool:
         return time.perf_counter() >= self.due
@@ -109,8 +125,10 @@ def _run(
             ledger.append(record)
             if clock.checkpoint_due() or state.round == plan.rounds:
                 with clock.checkpointing():
-                    seconds = clock.seconds(), clock.timing.seconds
-                    checkpoint.save(directory.checkpoints, Saved(state, residuals.residuals(), ledger.sync(), *seconds))
+                    now = replace(
+                        saved, residuals=residuals.residuals(), ledger_bytes=ledger.sync(), **clock.readings()
+                    )
+                    checkpoint.save(directory.checkpoints, now)
             metric = record.get("metric", metric)
             progress.update(_status(config, plan, state, record, metric))
     shutil.rmtree(directory.path / "residuals", ignore_errors=True)

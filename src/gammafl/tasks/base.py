@@ -74,6 +74,10 @@ class Task(Protocol):
         """|D^i|: how many samples each client holds."""
         ...
 
+    def fingerprint(self) -> int:
+        """A number that tells other data apart from these, for a run that is resumed."""
+        ...
+
     def initial_model(self, rng: np.random.Generator) -> Vector:
         """x_0 as a flat float32 vector."""
         ...
