@@ -26,7 +26,6 @@ SLICE_AT_LEAST = 1 << 20
 
 MAGNITUDE = np.uint32(0x7FFFFFFF)
 """Mask of a float32's bits without the sign; as integers they order like |v|, with infinity and NaN last."""
-INFINITY = np.uint32(0x7F800000)
 
 _threads = os.cpu_count() or 1
 _pool: tuple[int, ThreadPoolExecutor] | None = None

@@ -46,7 +46,8 @@ class ResidualStore:
             self._memories[client] = ErrorFeedback(self.method, self.dim, vector)
 
     def _zeros(self, client: int) -> Vector:
-        if self.folder is None or 4 * self.dim * (len(self._memories) + 1) <= self.budget_bytes:
+        fits = 4 * self.dim * (len(self._memories) + 1) <= self.budget_bytes
+        if fits or self.folder is None or not self.method.leaves_a_rest:  # zeros that nobody writes take no memory
             return np.zeros(self.dim, np.float32)
         path = self.folder / f"client-{client}.f32"
         try:

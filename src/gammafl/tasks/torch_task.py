@@ -103,13 +103,14 @@ class TorchTask:
         self.flat.load(model)
         self.flat.module.eval()
         loss = correct = 0.0
-        for rows in self._evaluation_batches():
+        batches = self._evaluation_batches()
+        for rows in batches:
             inputs, targets = self.test.batch(rows)
             outputs = self.flat.module(inputs)
             loss += self.loss(outputs, targets).item() * len(rows)
             if self.metric == "accuracy":
                 correct += _right_answers(outputs, targets)
-        count = sum(map(len, self._evaluation_batches()))
+        count = sum(map(len, batches))
         loss /= count
         metrics = {"accuracy": correct / count, "perplexity": math.exp(min(loss, 700)), "loss": loss}
         return Evaluation(loss, metrics[self.metric])
