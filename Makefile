@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format clean
+.PHONY: help demo test lint format peers bench clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -25,12 +25,25 @@ format: .venv/dev  ## let ruff put things in order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+peers: .peers/ready  ## an environment with pfl-research and Flower, to be measured against
+
+bench: .venv/train .peers/ready  ## every measurement of docs/performance.md; an hour on two idle cores
+	$(BIN)/gammafl bench compress
+	$(BIN)/gammafl bench wire
+	$(BIN)/gammafl bench simulate
+	$(BIN)/gammafl bench growth
+
 clean:  ## remove the environment and everything that was built
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .peers build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .venv/train: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) -e '.[train]'
+	@touch $@
+
+.peers/ready: src/gammafl/bench/peers/requirements.txt
+	@test -x .peers/bin/python || $(PYTHON) -m venv .peers
+	.peers/bin/python -m pip install --disable-pip-version-check -q -r $<
 	@touch $@
 
 .venv/dev: .venv/train

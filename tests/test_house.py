@@ -19,6 +19,7 @@ ALLOWED = {
     "report": {"core", "report"} | LIGHT,
     "runtimes": {"core", "tasks", "federated", "runtimes", "report"} | LIGHT,
     "studies": {"core", "tasks", "federated", "runtimes", "studies", "report"} | LIGHT,
+    "bench": {"core", "tasks", "federated", "runtimes", "report", "bench", "arguments"} | LIGHT,
 }
 
 

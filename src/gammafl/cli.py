@@ -7,13 +7,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gammafl.config import RunConfig, described, make_config, parse_settings, read_toml
+from gammafl.arguments import need_torch, numbers, words
+from gammafl.bench.commands import app as bench_app
 from gammafl.core.errors import InputError
 from gammafl.core.names import METHOD_NAMES
+
+if TYPE_CHECKING:
+    from gammafl.config import RunConfig
 
 app = typer.Typer(
     help="Federated learning over thin uplinks: γ-FedHT and what it is compared with.",
@@ -25,6 +29,7 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Data sets: list them, fetch them.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+app.add_typer(bench_app, name="bench")
 
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated.")
@@ -45,15 +50,18 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Run directory; a new one in runs/ by default.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run from its last checkpoint.")] = False,
     data_dir: DataDir = None,
+    profile: Annotated[bool, typer.Option("--profile", help="Show where the time went.")] = False,
     as_json: Json = False,
 ) -> None:
     """Train one task with one method, and write a run directory."""
+    from gammafl.config import make_config
+
     given = {"method": method, "seed": seed}
     settings = make_config(*_layers(task, config, set_), {k: v for k, v in given.items() if v is not None})
     from gammafl.report.progress import show_progress
     from gammafl.report.tables import run_table
 
-    _need_torch()
+    need_torch()
     from gammafl.runtimes.runs import execute
 
     path = out or _default_out(settings, resume)
@@ -67,6 +75,11 @@ def run(
         print(json.dumps(summary))
     else:
         run_table(summary, str(path)).print()
+    if profile:
+        from gammafl.runtimes.profile import operators_table, phases_table
+
+        for table in (phases_table(summary), operators_table(settings, _existing(data_dir))):
+            table.print(to_stderr=as_json)
 
 
 @app.command(epilog="Example:  gammafl compare logistic-mini --seeds 0,1,2 --jobs 2")
@@ -84,6 +97,8 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Train all methods, Top-k and STC with as many entries as γ-FedHT sends; print a table, draw a picture."""
+    from gammafl.config import make_config
+
     layers = _layers(task, config, set_)
     for key in ("seed", "method"):
         if key in layers[2]:
@@ -91,11 +106,11 @@ def compare(
     name = make_config(*layers).task
     from gammafl.report.progress import show_progress
 
-    _need_torch()
+    need_torch()
     from gammafl.runtimes.run_directory import free_directory
     from gammafl.studies import compare as study
 
-    names, seed_list = study.check_methods(_words(methods)), _numbers(seeds)
+    names, seed_list = study.check_methods(words(methods)), numbers(seeds, "--seeds")
     path = out or free_directory(Path("runs"), f"compare-{_short(name)}")
     if (path / "config.toml").exists():
         raise InputError(f"{path} holds a single run; choose another --out")
@@ -143,6 +158,7 @@ def tasks(
     name: Annotated[str | None, typer.Argument(help="Show all settings of this task.")] = None,
 ) -> None:
     """List the tasks; with a name, the task's settings, their defaults and what they mean."""
+    from gammafl.config import described, make_config
     from gammafl.report.tables import TextTable
     from gammafl.tasks.presets import PRESETS, settings_of
 
@@ -195,6 +211,7 @@ def data_get(
 
 def _layers(task: str | None, config: Path | None, set_: list[str] | None) -> list[dict[str, Any]]:
     """Preset, file, command line, in order of priority."""
+    from gammafl.config import parse_settings, read_toml
     from gammafl.tasks.presets import settings_of
 
     file = read_toml(config) if config else {}
@@ -213,7 +230,7 @@ def _existing(data_dir: Path | None) -> Path | None:
     return data_dir
 
 
-def _default_out(config: RunConfig, resume: bool) -> Path:
+def _default_out(config: "RunConfig", resume: bool) -> Path:
     from gammafl.runtimes.run_directory import free_directory, latest_directory
 
     choose = latest_directory if resume else free_directory
@@ -225,14 +242,6 @@ def _short(task: str) -> str:
     return Path(task).name.replace(".py:", "-")
 
 
-def _need_torch() -> None:
-    from importlib.util import find_spec
-
-    for package in ("torch", "safetensors", "matplotlib"):
-        if find_spec(package) is None:
-            raise InputError(f"this needs {package}, which is not installed: pip install 'gammafl[train]'")
-
-
 @contextmanager
 def _told_how_to_go_on(command: str) -> Iterator[None]:
     try:
@@ -240,20 +249,6 @@ def _told_how_to_go_on(command: str) -> Iterator[None]:
     except KeyboardInterrupt:
         print(f"stopped; go on with: {command}", file=sys.stderr)
         sys.exit(130)
-
-
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
-def _numbers(text: str) -> list[int]:
-    try:
-        numbers = [int(word) for word in _words(text)]
-    except ValueError:
-        raise InputError(f"--seeds takes whole numbers, such as --seeds 0,1,2; got {text!r}") from None
-    if not numbers:
-        raise InputError("--seeds needs at least one number")
-    return numbers
 
 
 def main() -> None:

@@ -168,7 +168,7 @@ class RunConfig(Settings):
     residual_memory_mb: float | None = Field(
         None, ge=0, description="memory for the clients' residuals; further ones are mapped from disk"
     )
-    threads: int = Field(1, ge=1, description="torch's threads")
+    threads: int | None = Field(None, ge=1, description="clients that train at a time; unset: one a core")
     stepsize: Annotated[InverseStepsize | ExponentialStepsize | ConstantStepsize, Field(discriminator="kind")] = (
         InverseStepsize()
     )

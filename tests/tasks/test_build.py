@@ -49,7 +49,8 @@ def test_inputs_are_normalised_channel_by_channel() -> None:
     images = torch.arange(2 * 3 * 4, dtype=torch.uint8).view(2, 3, 2, 2)
     settings = Input(mean=(0.1, 0.2, 0.3), std=(0.5, 0.6, 0.7))
     mean, std = (torch.tensor(v).view(3, 1, 1) for v in (settings.mean, settings.std))
-    torch.testing.assert_close(normaliser(settings, 3)(images), (images / 255 - mean) / std)
+    rows = np.array([1, 0, 1])
+    torch.testing.assert_close(normaliser(settings, 3)(images.numpy(), rows), ((images / 255 - mean) / std)[rows])
     with pytest.raises(gf.InputError, match="3 number"):
         normaliser(Input(), 3)
 

@@ -36,25 +36,25 @@ class ErrorFeedback:
         self._bound = kernels.largest_magnitude(self.residual)
         require(self._bound <= FLOAT32_MAX, "the residual holds values that are not finite")
 
-    def compress(self, delta: Any, t: int) -> SparseUpdate:
+    def compress(self, delta: Any, t: int, largest: float | None = None) -> SparseUpdate:
         """What is sent of residual + delta at iteration t; the rest becomes the residual.
 
         `delta` is a float32 vector (numpy, or a torch tensor on the CPU), neither copied nor changed. One
-        that is not finite is refused, and the residual stays as it was.
+        that is not finite is refused, and the residual stays as it was. `largest` is for callers that know
+        max |delta_j| already, as `kernels.difference` returns it: it saves the read that looks for it.
         """
         vector = as_vector(delta, self.dim, "delta")
-        self._refuse_non_finite(vector)
+        self._refuse_non_finite(vector, kernels.largest_magnitude(vector) if largest is None else largest)
         if not self.method.leaves_a_rest:
             return self.method(vector, t)
         return self.method.add_and_take(vector, self.residual, t)
 
-    def _refuse_non_finite(self, delta: Vector) -> None:
+    def _refuse_non_finite(self, delta: Vector, largest: float) -> None:
         """Looks before anything is written, since an overwritten residual can't be brought back.
 
-        Reading delta alone is enough: |residual| is at most the sum of all largest magnitudes so far
-        (`_bound`), and only when that could overflow is the sum itself looked at.
+        max |delta_j| is enough: |residual| is at most the sum of all largest magnitudes so far (`_bound`),
+        and only when that could overflow is the sum itself looked at.
         """
-        largest = kernels.largest_magnitude(delta)
         if self._bound + largest <= FLOAT32_MAX:
             self._bound += largest
             return

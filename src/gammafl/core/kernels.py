@@ -1,12 +1,13 @@
 """The O(d) loops, compiled, and run on slices by a small pool of threads.
 
-Form of the loops: constant blocks of 64 elements whose hit flags are OR-ed without a branch, so that the
-compiler vectorises them; a block is looked at again only when something in it was hit. Each thread works on
-a slice of its own and results are joined in the order of the slices, so a result does not depend on the
-number of threads. The pool is Python's own with kernels that release the GIL: numba's threading layers
-abort on concurrent use or break after a fork.
+Form of the loops: constant blocks of 32 elements whose hit flags are OR-ed without a branch, so that the
+compiler vectorises them; a block is looked at again only when something in it was hit. Indices are unsigned,
+which spares the test for negative ones. Each thread works on a slice of its own and results are joined in the
+order of the slices, so a result does not depend on the number of threads. The pool is Python's own with
+kernels that release the GIL: numba's threading layers abort on concurrent use or break after a fork.
 """
 
+import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,14 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gammafl.core.errors import require
 from gammafl.core.jit import compiled
 
 Vector = NDArray[np.float32]
 Positions = NDArray[np.uint32]
 
-BLOCK = 64
+BLOCK = np.uint64(32)
 SLICE_AT_LEAST = 1 << 20
 """A slice shorter than this (4 MiB) is done before a second thread has woken up."""
+
+ROOM = 1 << 16
+"""Entries that are collected at a time, so that memory is taken for what is found and not for the worst case."""
 
 MAGNITUDE = np.uint32(0x7FFFFFFF)
 """Mask of a float32's bits without the sign; as integers they order like |v|, with infinity and NaN last."""
@@ -31,13 +36,18 @@ _threads = os.cpu_count() or 1
 _pool: tuple[int, ThreadPoolExecutor] | None = None
 
 
+def threads() -> int:
+    """How many threads may be used at a time."""
+    return _threads
+
+
 def set_threads(count: int) -> None:
-    """Use at most `count` threads for one vector (default: all cores)."""
+    """Use at most `count` threads (default: all cores)."""
     global _threads
     _threads = max(1, count)
 
 
-def _on_slices(work: Callable[[int, int], Any], size: int) -> list[Any]:
+def on_slices(work: Callable[[int, int], Any], size: int) -> list[Any]:
     """`work(start, stop)` for slices that cover 0…size in order; in threads where that pays."""
     global _pool
     parts = max(1, min(_threads, size // SLICE_AT_LEAST))
@@ -45,67 +55,111 @@ def _on_slices(work: Callable[[int, int], Any], size: int) -> list[Any]:
         return [work(0, size)]
     if _pool is None or _pool[0] != os.getpid():  # a forked child has the object but not its threads
         _pool = (os.getpid(), ThreadPoolExecutor(os.cpu_count() or 1, "gammafl-kernel"))
-    step = -(-size // parts // BLOCK) * BLOCK
+    block = int(BLOCK)
+    step = -(-size // parts // block) * block
     bounds = [(start, min(start + step, size)) for start in range(0, size, step)]
     return list(_pool[1].map(lambda bound: work(*bound), bounds))
 
 
-def _join(parts: list[tuple[Positions, Vector]]) -> tuple[Positions, Vector]:
-    if len(parts) == 1:
-        return parts[0]
-    return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
+def _collect(find: Callable[[int, int, Positions, Vector], tuple[int, int]], size: int) -> tuple[Positions, Vector]:
+    """All entries that `find(start, stop, indices, values)` writes, a room at a time.
+
+    It returns (how far it came, how many it found), and stops where a block's entries might not fit any more.
+    """
+
+    def work(start: int, stop: int) -> list[tuple[Positions, Vector]]:
+        found = []
+        while start < stop:
+            room = min(ROOM, stop - start) + int(BLOCK)
+            indices, values = np.empty(room, np.uint32), np.empty(room, np.float32)
+            start, count = find(start, stop, indices, values)
+            found.append((indices[:count], values[:count]))
+        return found
+
+    pieces = [piece for part in on_slices(work, size) for piece in part]
+    if len(pieces) == 1:
+        return pieces[0][0].copy(), pieces[0][1].copy()
+    return (
+        np.concatenate([np.empty(0, np.uint32), *(piece[0] for piece in pieces)]),
+        np.concatenate([np.empty(0, np.float32), *(piece[1] for piece in pieces)]),
+    )
 
 
-# --- largest magnitude: a guard that costs one read -------------------------------------------------------
+# --- largest magnitude: a guard that costs one read, or nothing where the vector is written anyway -----------
 
 
 @compiled
 def _largest_bits(bits: Any) -> Any:
     largest = np.uint32(0)
-    for i in range(bits.size):
-        largest = max(largest, bits[i] & MAGNITUDE)
+    for j in range(bits.size):
+        largest = max(largest, np.uint32(bits[j] & MAGNITUDE))
+    return largest
+
+
+@compiled
+def _difference(before: Any, after: Any, out: Any) -> Any:
+    largest = np.uint32(0)
+    for j in range(out.size):
+        v = np.float32(before[j] - after[j])
+        out[j] = v
+        largest = max(largest, np.uint32(np.float32(v).view(np.uint32) & MAGNITUDE))
     return largest
 
 
 def largest_magnitude(vector: Vector) -> float:
     """max |v_j|, 0 for an empty vector; infinite or NaN if any element is."""
     bits = vector.view(np.uint32)
-    largest = max(_on_slices(lambda a, b: _largest_bits(bits[a:b]), vector.size))
-    return float(np.uint32(largest).view(np.float32))
+    return _as_float(on_slices(lambda start, stop: _largest_bits(bits[start:stop]), vector.size))
+
+
+def difference(before: Vector, after: Vector, out: Vector) -> float:
+    """out ← before − after, three float32 vectors of one length; returns `largest_magnitude(out)`, in one pass."""
+    require(before.shape == after.shape == out.shape, "difference needs vectors of one length")
+
+    def work(start: int, stop: int) -> int:
+        return _difference(before[start:stop], after[start:stop], out[start:stop])
+
+    return _as_float(on_slices(work, out.size))
+
+
+def _as_float(bits: list[int]) -> float:
+    return float(np.uint32(max(bits)).view(np.float32))
 
 
 # --- hard threshold with error feedback -------------------------------------------------------------------
 
 
 @compiled
-def _emit_above(residual: Any, threshold: Any, first: Any, indices: Any, values: Any, count: int) -> int:
-    for j in range(residual.size):
+def _emit_above(residual: Any, threshold: Any, start: Any, stop: Any, indices: Any, values: Any, count: Any) -> Any:
+    for j in range(start, stop):
         v = residual[j]
         if not abs(v) <= threshold:
-            indices[count] = first + j
+            indices[count] = j
             values[count] = v
             residual[j] = 0
-            count += 1
+            count += np.uint64(1)
     return count
 
 
 @compiled
-def _add_and_take_above(delta: Any, residual: Any, threshold: Any, start: int, indices: Any, values: Any) -> int:
-    count = 0
-    whole = residual.size - residual.size % BLOCK
-    for base in range(0, whole, BLOCK):
-        d = delta[base : base + BLOCK]
-        r = residual[base : base + BLOCK]
+def _add_and_take_above(
+    delta: Any, residual: Any, threshold: Any, start: int, stop: int, indices: Any, values: Any
+) -> Any:
+    first, end, room, count = np.uint64(start), np.uint64(stop), np.uint64(indices.size), np.uint64(0)
+    whole = end - (end - first) % BLOCK
+    for base in range(first, whole, BLOCK):
         hit = False
-        for j in range(BLOCK):
-            v = r[j] + d[j]
-            r[j] = v
+        for j in range(base, base + BLOCK):
+            v = residual[j] + delta[j]
+            residual[j] = v
             hit |= not abs(v) <= threshold
         if hit:
-            count = _emit_above(r, threshold, start + base, indices, values, count)
-    for j in range(whole, residual.size):
+            count = _emit_above(residual, threshold, base, base + BLOCK, indices, values, count)
+            if count + BLOCK > room:
+                return base + BLOCK, count
+    for j in range(whole, end):
         residual[j] += delta[j]
-    return _emit_above(residual[whole:], threshold, start + whole, indices, values, count)
+    return end, _emit_above(residual, threshold, whole, end, indices, values, count)
 
 
 def add_and_take_above(delta: Vector, residual: Vector, threshold: float) -> tuple[Positions, Vector]:
@@ -115,19 +169,18 @@ def add_and_take_above(delta: Vector, residual: Vector, threshold: float) -> tup
     """
     limit = np.float32(threshold)
 
-    def work(start: int, stop: int) -> tuple[Positions, Vector]:
-        # Room for the worst case; the system commits only the pages that are written.
-        indices, values = np.empty(stop - start, np.uint32), np.empty(stop - start, np.float32)
-        count = _add_and_take_above(delta[start:stop], residual[start:stop], limit, start, indices, values)
-        return indices[:count].copy(), values[:count].copy()
+    def find(start: int, stop: int, indices: Positions, values: Vector) -> tuple[int, int]:
+        return _add_and_take_above(delta, residual, limit, start, stop, indices, values)
 
-    return _join(_on_slices(work, residual.size))
+    return _collect(find, residual.size)
 
 
 # --- exact top-k by radix select on the magnitude bits ----------------------------------------------------
 
 DIGITS = ((20, 11), (9, 11), (0, 9))
 """The 31 magnitude bits in three digits: (shift, width)."""
+
+SAMPLE = 1 << 16
 
 
 @compiled
@@ -146,7 +199,7 @@ def _kth_largest_bits(bits: NDArray[np.uint32], k: int) -> tuple[int, int]:
     """The bits of the k-th largest magnitude, and how many of that very magnitude belong to the k."""
     prefix, above, wanted = 0, 31, k
     for shift, width in DIGITS:
-        parts = _on_slices(lambda a, b: _count_digits(bits[a:b], np.uint64(prefix), above, shift, width), bits.size)  # noqa: B023
+        parts = on_slices(lambda a, b: _count_digits(bits[a:b], np.uint64(prefix), above, shift, width), bits.size)  # noqa: B023
         from_the_top = np.cumsum(sum(parts)[::-1])
         place = int(np.searchsorted(from_the_top, wanted))
         wanted -= int(from_the_top[place - 1]) if place else 0
@@ -154,45 +207,64 @@ def _kth_largest_bits(bits: NDArray[np.uint32], k: int) -> tuple[int, int]:
     return prefix, wanted
 
 
+def _sampled_limit(bits: NDArray[np.uint32], k: int) -> int:
+    """Magnitude bits that somewhat more than k elements reach, if the sample is a fair one."""
+    sample = bits[:: (bits.size // SAMPLE) | 1] & MAGNITUDE
+    expected = k * sample.size / bits.size
+    rank = min(sample.size, math.ceil(expected + 5 * math.sqrt(expected) + 5))
+    return int(np.partition(sample, sample.size - rank)[sample.size - rank])
+
+
 @compiled
-def _list_at_least(vector: Any, bits: Any, limit: Any, start: int, indices: Any, values: Any) -> int:
-    count = 0
-    for base in range(0, bits.size, BLOCK):
-        b = bits[base : base + BLOCK]
+def _list_at_least(bits: Any, limit: Any, start: int, stop: int, indices: Any, found: Any) -> Any:
+    first, end, room, count = np.uint64(start), np.uint64(stop), np.uint64(indices.size), np.uint64(0)
+    for base in range(first, end, BLOCK):
+        until = min(base + BLOCK, end)
         hit = False
-        for j in range(b.size):
-            hit |= (b[j] & MAGNITUDE) >= limit
+        for j in range(base, until):
+            hit |= np.uint32(bits[j] & MAGNITUDE) >= limit
         if hit:
-            for j in range(b.size):
-                if (b[j] & MAGNITUDE) >= limit:
-                    indices[count] = start + base + j
-                    values[count] = vector[base + j]
-                    count += 1
-    return count
+            for j in range(base, until):
+                if np.uint32(bits[j] & MAGNITUDE) >= limit:
+                    indices[count] = j
+                    found[count] = bits[j]
+                    count += np.uint64(1)
+            if count + BLOCK > room:
+                return until, count
+    return end, count
+
+
+def _at_least(vector: Vector, limit: int) -> tuple[Positions, Vector]:
+    """The entries of at least the magnitude whose bits are `limit`, but no zeros."""
+    bits, lowest = vector.view(np.uint32), np.uint32(max(limit, 1))
+
+    def find(start: int, stop: int, indices: Positions, values: Vector) -> tuple[int, int]:
+        return _list_at_least(bits, lowest, start, stop, indices, values.view(np.uint32))
+
+    return _collect(find, vector.size)
 
 
 def take_largest(vector: Vector, k: int) -> tuple[Positions, Vector]:
     """Takes the k entries of largest magnitude out of `vector` and returns (indices, values).
 
     Exact, O(d), never more than k: among equal magnitudes the first positions win. Zeros carry nothing
-    and are not taken.
+    and are not taken. In a long vector a sample tells which entries to look at, which mostly saves the
+    passes that find the k-th magnitude of all.
     """
     k = min(k, vector.size)
     if k == 0:
         return np.empty(0, np.uint32), np.empty(0, np.float32)
     bits = vector.view(np.uint32)
-    kth, ties = _kth_largest_bits(bits, k)
-    limit = np.uint32(max(kth, 1))
-
-    def work(start: int, stop: int) -> tuple[Positions, Vector]:
-        indices, values = np.empty(stop - start, np.uint32), np.empty(stop - start, np.float32)
-        count = _list_at_least(vector[start:stop], bits[start:stop], limit, start, indices, values)
-        return indices[:count].copy(), values[:count].copy()
-
-    indices, values = _join(_on_slices(work, vector.size))
+    sampled = vector.size >= 16 * max(k, SAMPLE)
+    indices, values = _at_least(vector, _sampled_limit(bits, k) if sampled else _kth_largest_bits(bits, k)[0])
+    if sampled and len(indices) < k:
+        indices, values = _at_least(vector, _kth_largest_bits(bits, k)[0])
     if len(indices) > k:
-        tied = np.flatnonzero((values.view(np.uint32) & MAGNITUDE) == kth)
-        indices, values = np.delete(indices, tied[ties:]), np.delete(values, tied[ties:])
+        magnitudes = values.view(np.uint32) & MAGNITUDE
+        kth, ties = _kth_largest_bits(magnitudes, k)
+        kept = magnitudes > kth
+        kept[np.flatnonzero(magnitudes == kth)[:ties]] = True
+        indices, values = indices[kept], values[kept]
     vector[indices] = 0
     return indices, values
 

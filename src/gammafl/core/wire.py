@@ -8,19 +8,21 @@ and finite values, in memory of at most 128 times the message, or a `WireError`.
 
 import struct
 import zlib
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gammafl.core import golomb
 from gammafl.core.errors import InputError, WireError, require
-from gammafl.core.kernels import Vector
+from gammafl.core.jit import compiled
+from gammafl.core.kernels import MAGNITUDE, Vector
 from gammafl.core.sparse import SparseUpdate
 
 MAGIC = b"gF"
 VERSION = 1
 HEADER = struct.Struct("<2sBBIII")  # magic, version, kinds, dimension, count, checksum
+CHECKSUM = struct.Struct("<I")
 CHECKED = 12  # the header's bytes before the checksum
 
 PositionCoding = Literal["auto", "all", "rice", "bitmap", "raw"]
@@ -34,46 +36,43 @@ MAX_RUNS = 65_535
 
 def encode(update: SparseUpdate, positions: PositionCoding = "auto", values: ValueCoding = "auto") -> bytes:
     """The message for `update`; "auto" takes the smallest coding, a name insists on one."""
-    require(
-        positions in ("auto", *POSITIONS), f"no position coding {positions!r}; they are auto, {', '.join(POSITIONS)}"
-    )
-    require(values in ("auto", *VALUES), f"no value coding {values!r}; they are auto, {', '.join(VALUES)}")
-    _check(update)
-    position_kind, position_bytes = _encode_positions(update, positions)
-    value_kind, value_bytes = _encode_values(update.values, values)
-    kinds = POSITIONS.index(position_kind) | VALUES.index(value_kind) << 4
+    if positions != "auto" and positions not in POSITIONS:
+        raise InputError(f"no position coding {positions!r}; they are auto, {', '.join(POSITIONS)}")
+    if values != "auto" and values not in VALUES:
+        raise InputError(f"no value coding {values!r}; they are auto, {', '.join(VALUES)}")
+    kinds, body = _encode_body(update, positions, values)
     head = HEADER.pack(MAGIC, VERSION, kinds, update.dim, len(update), 0)[:CHECKED]
-    body = position_bytes + value_bytes
-    return head + struct.pack("<I", zlib.crc32(body, zlib.crc32(head))) + body
+    return head + CHECKSUM.pack(zlib.crc32(body, zlib.crc32(head))) + body
 
 
 def decode(payload: bytes | bytearray | memoryview) -> SparseUpdate:
     """The update of a message made by `encode`, or `WireError`."""
-    data = memoryview(payload).cast("B")
+    data = bytes(memoryview(payload))
     position_kind, value_kind, dim, count = _decode_header(data)
-    body = data[HEADER.size :]
+    body = memoryview(data)[HEADER.size :]
     indices, used = _decode_positions(position_kind, body, dim, count)
     try:
         update = SparseUpdate(dim, indices, _decode_values(value_kind, body[used:], count))
-        again = encode(update, position_kind, value_kind)
+        _, again = _encode_body(update, position_kind, value_kind)
     except WireError:
         raise
     except InputError as error:
         raise WireError(str(error)) from None
-    if again != data:
+    if again != data[HEADER.size :]:
         raise WireError("not the canonical form of its update")
     return update
 
 
-def _check(update: SparseUpdate) -> None:
-    """Only what `decode` gives back may be encoded."""
-    require(bool(np.isfinite(update.values).all()), "an update with values that are not finite can't be sent")
-    if not update.entire:
-        indices = update.indices
-        require(bool((indices[1:] > indices[:-1]).all()), "indices must be strictly increasing")
+def _encode_body(update: SparseUpdate, positions: PositionCoding, values: ValueCoding) -> tuple[int, bytes]:
+    """(kinds, body). Only what `decode` gives back is encoded."""
+    magnitudes = _survey(np.ascontiguousarray(update.values).view(np.uint32))
+    require(magnitudes[0] <= FINITE, "an update with values that are not finite can't be sent")
+    position_kind, position_bytes = _encode_positions(update, positions)
+    value_kind, value_bytes = _encode_values(np.ascontiguousarray(update.values), magnitudes, values)
+    return POSITIONS.index(position_kind) | VALUES.index(value_kind) << 4, position_bytes + value_bytes
 
 
-def _decode_header(data: memoryview) -> tuple[PositionCoding, ValueCoding, int, int]:
+def _decode_header(data: bytes) -> tuple[PositionCoding, ValueCoding, int, int]:
     if len(data) < HEADER.size:
         raise WireError(f"{len(data)} bytes are shorter than the header of {HEADER.size}")
     magic, version, kinds, dim, count, checksum = HEADER.unpack_from(data)
@@ -81,7 +80,7 @@ def _decode_header(data: memoryview) -> tuple[PositionCoding, ValueCoding, int, 
         raise WireError(f"does not start with {MAGIC!r}: not a gammafl message")
     if version != VERSION:
         raise WireError(f"message version {version}; this gammafl reads version {VERSION}")
-    if zlib.crc32(data[HEADER.size :], zlib.crc32(data[:CHECKED])) != checksum:
+    if zlib.crc32(memoryview(data)[HEADER.size :], zlib.crc32(data[:CHECKED])) != checksum:
         raise WireError("checksum differs: the message was damaged on its way")
     if kinds & 15 >= len(POSITIONS) or kinds >> 4 >= len(VALUES):
         raise WireError(f"unknown kinds {kinds:#04x}")
@@ -95,11 +94,12 @@ def _decode_header(data: memoryview) -> tuple[PositionCoding, ValueCoding, int, 
 
 def _encode_positions(update: SparseUpdate, coding: PositionCoding) -> tuple[PositionCoding, bytes]:
     if coding == "all" or (coding == "auto" and len(update) == update.dim):
+        require(update.entire or golomb.increase(update.indices), "indices must be strictly increasing")
         require(len(update) == update.dim, "position coding 'all' is for updates of every position")
         return "all", b""
-    indices = update.indices
-    gaps = golomb.gaps_of(indices)
-    parameter, rice_size = golomb.best_parameter(gaps)
+    indices = np.ascontiguousarray(update.indices)
+    require(golomb.increase(indices), "indices must be strictly increasing")
+    parameter, rice_size = golomb.best_parameter(indices)
     sizes: dict[PositionCoding, int] = {
         "rice": 1 + rice_size,
         "bitmap": -(-update.dim // 8),
@@ -107,7 +107,7 @@ def _encode_positions(update: SparseUpdate, coding: PositionCoding) -> tuple[Pos
     }
     kind = min(sizes, key=lambda name: sizes[name]) if coding == "auto" else coding
     if kind == "rice":
-        return kind, bytes([parameter]) + golomb.encode(gaps, parameter, rice_size)
+        return kind, bytes([parameter]) + golomb.encode(indices, parameter, rice_size)
     if kind == "bitmap":
         bits = np.zeros(update.dim, np.bool_)
         bits[indices] = True
@@ -139,38 +139,77 @@ def _decode_positions(
 
 # --- values -----------------------------------------------------------------------------------------------
 
+FINITE = int(np.float32(np.finfo(np.float32).max).view(np.uint32))
+HALF = int(np.float32(np.finfo(np.float16).max).view(np.uint32))
+"""Bits of the largest finite float32, and of the largest 16-bit float."""
 
-def _encode_values(values: Vector, coding: ValueCoding) -> tuple[ValueCoding, bytes]:
+NO_MAGNITUDE = np.uint32(0xFFFFFFFF)
+
+
+@compiled
+def _survey(bits: Any) -> Any:
+    """(bits of the largest magnitude, bits set in any magnitude, runs of equal magnitude)."""
+    largest, occurring, runs, last = np.uint32(0), np.uint32(0), 0, NO_MAGNITUDE
+    for j in range(bits.size):
+        magnitude = bits[j] & MAGNITUDE
+        largest = max(largest, magnitude)
+        occurring |= magnitude
+        runs += magnitude != last
+        last = magnitude
+    return largest, occurring, runs
+
+
+@compiled
+def _write_runs(bits: Any, magnitudes: Any, starts: Any, signs: Any) -> None:
+    """Fills each run's magnitude and start, and sets the bits of negative values in `signs`."""
+    run, last = -1, NO_MAGNITUDE
+    for j in range(bits.size):
+        magnitude = bits[j] & MAGNITUDE
+        if magnitude != last:
+            run, last = run + 1, magnitude
+            magnitudes[run] = magnitude
+            starts[run] = j
+        signs[j >> 3] |= np.uint8((bits[j] >> np.uint32(31)) << np.uint32(j & 7))
+
+
+@compiled
+def _read_runs(magnitudes: Any, starts: Any, signs: Any, bits: Any) -> bool:
+    """Fills `bits`; False if the starts do not increase."""
+    for run in range(magnitudes.size):
+        start = np.int64(starts[run - 1]) if run else 0
+        stop = np.int64(starts[run]) if run + 1 < magnitudes.size else bits.size
+        if not start < stop <= bits.size:
+            return False
+        for j in range(start, stop):
+            sign = (signs[j >> 3] >> np.uint8(j & 7)) & 1
+            bits[j] = magnitudes[run] ^ (np.uint32(sign) << np.uint32(31))
+    return True
+
+
+def _encode_values(values: Vector, survey: tuple[int, int, int], coding: ValueCoding) -> tuple[ValueCoding, bytes]:
     """Lossless always: f16 only where every value is a 16-bit float, ternary where few magnitudes occur."""
+    largest, occurring, runs = survey
     choices: dict[ValueCoding, int] = {"f32": 4 * len(values)}
-    if _are_halves(values[:64]) and _are_halves(values):  # most updates are told apart by the first few
+    if occurring & 0x1FFF == 0 and largest <= HALF and _are_halves(values):  # most are told apart by their last bits
         choices["f16"] = 2 * len(values)
-    starts = _run_starts(values)
-    if 1 <= len(starts) <= MAX_RUNS:
-        choices["ternary"] = 2 + 8 * len(starts) - 4 + -(-len(values) // 8)
+    if 1 <= runs <= MAX_RUNS:
+        choices["ternary"] = 2 + 8 * runs - 4 + -(-len(values) // 8)
     kind = min(choices, key=lambda name: choices[name]) if coding == "auto" else coding
     require(kind in choices, f"these values can't be sent as {kind} without loss")
     if kind == "f16":
         return kind, values.astype("<f2").tobytes()
     if kind == "ternary":
-        magnitudes = np.abs(values[starts]).astype("<f4").tobytes()
-        signs = np.packbits(np.signbit(values), bitorder="little").tobytes()
-        return kind, struct.pack("<H", len(starts)) + magnitudes + starts[1:].astype("<u4").tobytes() + signs
-    return "f32", values.astype("<f4").tobytes()
+        magnitudes, starts = np.empty(runs, np.uint32), np.empty(runs, np.uint32)
+        signs = np.zeros(-(-len(values) // 8), np.uint8)
+        _write_runs(values.view(np.uint32), magnitudes, starts, signs)
+        numbers = magnitudes.astype("<u4").tobytes() + starts[1:].astype("<u4").tobytes()
+        return kind, struct.pack("<H", runs) + numbers + signs.tobytes()
+    return "f32", values.astype("<f4", copy=False).tobytes()
 
 
 def _are_halves(values: Vector) -> bool:
     """Whether every value is a 16-bit float."""
-    with np.errstate(over="ignore"):
-        return values.astype(np.float16).astype(np.float32).tobytes() == values.tobytes()
-
-
-def _run_starts(values: Vector) -> NDArray[np.int64]:
-    """Where runs of equal magnitude start: one run for one μ, one a tensor for a μ per tensor."""
-    if not len(values):
-        return np.empty(0, np.int64)
-    magnitudes = np.abs(values)
-    return np.concatenate([[0], np.flatnonzero(magnitudes[1:] != magnitudes[:-1]) + 1])
+    return values.astype(np.float16).astype(np.float32).tobytes() == values.tobytes()
 
 
 def _decode_values(kind: ValueCoding, body: memoryview, count: int) -> Vector:
@@ -181,15 +220,13 @@ def _decode_values(kind: ValueCoding, body: memoryview, count: int) -> Vector:
     (runs,) = struct.unpack("<H", _part(body, 0, 2))
     if not 1 <= runs <= count:
         raise WireError(f"{runs} magnitudes for {count} values")
-    magnitudes = np.frombuffer(_part(body, 2, 4 * runs), "<f4")
-    starts = np.frombuffer(_part(body, 2 + 4 * runs, 4 * runs - 4), "<u4").astype(np.int64)
-    lengths = np.diff(starts, prepend=0, append=count)
-    if (lengths <= 0).any():
-        raise WireError("runs of magnitudes out of order")
+    magnitudes = np.frombuffer(_part(body, 2, 4 * runs), "<u4").astype(np.uint32)
+    starts = np.frombuffer(_part(body, 2 + 4 * runs, 4 * runs - 4), "<u4").astype(np.uint32)
     signs = np.frombuffer(_part(body, 8 * runs - 2, -(-count // 8)), np.uint8)
-    values = np.repeat(magnitudes, lengths).astype(np.float32, copy=False)
-    negative = np.unpackbits(signs, count=count, bitorder="little").view(np.bool_)
-    return np.negative(values, out=values, where=negative)
+    values = np.empty(count, np.float32)
+    if not _read_runs(magnitudes, starts, signs, values.view(np.uint32)):
+        raise WireError("runs of magnitudes out of order")
+    return values
 
 
 def _part(body: memoryview, start: int, size: int) -> memoryview:

@@ -20,4 +20,4 @@ def make_upload(
     client: int, local: LocalUpdate, memory: ErrorFeedback, t: int, positions: PositionCoding = "auto"
 ) -> Upload:
     """Compress with error feedback at iteration t, the end of the round (lines 11-13), and encode (line 14)."""
-    return Upload(client, encode(memory.compress(local.delta, t), positions), local.loss)
+    return Upload(client, encode(memory.compress(local.delta, t, local.largest), positions), local.loss)

@@ -1,6 +1,7 @@
 """A run, resolved: the task, the method and the numbers that the round loop needs."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from gammafl.config import EvaluationSettings, ExponentialAverage, NoAverage, TailAverage
 from gammafl.core.aggregate import Weighting
@@ -46,9 +47,14 @@ class Plan:
             f"{self.participants} participants a round of {self.clients} clients",
         )
 
-    @property
+    @cached_property
     def dim(self) -> int:
         return dimension(self.task)
+
+    @cached_property
+    def samples(self) -> int:
+        """Σ |D^i|."""
+        return sum(self.task.client_sizes)
 
     @property
     def clients(self) -> int:

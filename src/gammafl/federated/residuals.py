@@ -11,12 +11,15 @@ from gammafl.core.error_feedback import ErrorFeedback
 from gammafl.core.errors import InputError
 from gammafl.core.kernels import Vector
 
+FILE_BYTES = 1 << 28
+"""The most that a scratch file of short residuals holds: a process may have thousands of files open, not millions."""
+
 
 class ResidualStore:
     """Client → error feedback, made when the client first takes part.
 
-    The first residuals that fit into `budget_bytes` are held in memory, further ones as memory maps in
-    `folder`. The maps are scratch: what outlives a process is the checkpoint.
+    The first residuals that fit into `budget_bytes` are held in memory, further ones in files of `folder` that are
+    mapped into memory. The files are scratch: what outlives a process is the checkpoint.
     """
 
     def __init__(
@@ -27,10 +30,12 @@ class ResidualStore:
         self.budget_bytes = budget_bytes
         self.folder = folder
         self._memories: dict[int, ErrorFeedback] = {}
+        self._files = 0
+        self._free: list[Vector] = []
 
     def memory(self, client: int) -> ErrorFeedback:
         if client not in self._memories:
-            self._memories[client] = ErrorFeedback(self.method, self.dim, self._zeros(client))
+            self._memories[client] = ErrorFeedback(self.method, self.dim, self._zeros())
         return self._memories[client]
 
     def residuals(self) -> dict[int, Vector]:
@@ -41,19 +46,27 @@ class ResidualStore:
 
     def restore(self, residuals: Mapping[int, Vector]) -> None:
         for client in residuals:
-            vector = self._zeros(client)
+            vector = self._zeros()
             vector[:] = residuals[client]
             self._memories[client] = ErrorFeedback(self.method, self.dim, vector)
 
-    def _zeros(self, client: int) -> Vector:
+    def _zeros(self) -> Vector:
         fits = 4 * self.dim * (len(self._memories) + 1) <= self.budget_bytes
         if fits or self.folder is None or not self.method.leaves_a_rest:  # zeros that nobody writes take no memory
             return np.zeros(self.dim, np.float32)
-        path = self.folder / f"client-{client}.f32"
+        if not self._free:
+            self._free = list(self._new_file(self.folder))
+        return self._free.pop()
+
+    def _new_file(self, folder: Path) -> Vector:
+        """Zeros for as many residuals as there are already, but no more than a file holds; a row each."""
+        rows = max(1, min(len(self._memories), FILE_BYTES // (4 * self.dim)))
+        path = folder / f"residuals-{self._files}.f32"
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             with path.open("wb") as file:
-                os.posix_fallocate(file.fileno(), 0, 4 * self.dim)  # a full disk shows here, not in mid-write
+                os.posix_fallocate(file.fileno(), 0, 4 * rows * self.dim)  # a full disk shows here, not in mid-write
         except OSError as error:
             raise InputError(f"no room for {path} ({error.strerror}); make room, then go on with --resume") from None
-        return np.memmap(path, np.float32, "r+", shape=(self.dim,))
+        self._files += 1
+        return np.memmap(path, np.float32, "r+", shape=(rows, self.dim))

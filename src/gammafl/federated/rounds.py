@@ -32,7 +32,8 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
     """Rounds from `state` to the end, a record after each; `state` is that of the last record."""
     timing = timing or Timing()
     while state.round < plan.rounds:
-        participants = server.pick_participants(plan, state.round)
+        with timing.phase("sampling"):
+            participants = server.pick_participants(plan, state.round)
         uploads = carrier.exchange(participants, state.model, state.round)
         with timing.phase("server"):
             accepted, refused = server.receive(uploads, plan.dim)

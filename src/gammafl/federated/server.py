@@ -60,8 +60,7 @@ def receive(uploads: Sequence[Upload], dim: int) -> tuple[list[tuple[Upload, Spa
 def apply(plan: Plan, state: ServerState, accepted: Sequence[tuple[Upload, SparseUpdate]]) -> None:
     """x ← x − (n/|S|)·Σ p_i·Δ̂_i (line 19) over what was accepted, and the totals."""
     if accepted:
-        total = sum(plan.task.client_sizes)
-        shares = [plan.task.client_sizes[upload.client] / total for upload, _ in accepted]
+        shares = [plan.task.client_sizes[upload.client] / plan.samples for upload, _ in accepted]
         updates = [update for _, update in accepted]
         aggregate.subtract(state.model, updates, aggregate.weights(shares, plan.clients, plan.weights))
     state.totals.uploads += len(accepted)

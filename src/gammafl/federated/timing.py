@@ -10,7 +10,8 @@ Item = TypeVar("Item")
 
 
 class Timing:
-    """Seconds by phase: "training", "compression" (with encoding), "server", "evaluation"."""
+    """Seconds by phase: "setup", "sampling", "training", "compression" (with encoding), "server" (with decoding),
+    "evaluation", "bookkeeping"."""
 
     def __init__(self, seconds: dict[str, float] | None = None) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float, seconds or {})

@@ -30,22 +30,23 @@ class TextTable:
         lines = [f"**{self.title}**", "", *head, *(f"| {' | '.join(row)} |" for row in self.rows)]
         return "\n".join([*lines, "", self.note, ""] if self.note else [*lines, ""])
 
-    def print(self) -> None:
+    def print(self, to_stderr: bool = False) -> None:
         table = Table(title=self.title, caption=self.note or None, title_justify="left", caption_justify="left")
         for i, column in enumerate(self.columns):
             table.add_column(column, justify="right" if i and not self.prose else "left", overflow="fold")
         for row in self.rows:
             table.add_row(*(row if self.prose or not sys.stdout.isatty() else map(_unbroken, row)))
-        console().print(table)
+        console(to_stderr).print(table)
 
 
 def _unbroken(cell: str) -> str:
     return cell.replace(" ", "\N{NO-BREAK SPACE}")
 
 
-def console() -> Console:
-    """Standard output; as wide as a table needs where it is not a terminal."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+def console(to_stderr: bool = False) -> Console:
+    """Standard output, or standard error; as wide as a table needs where it is not a terminal."""
+    stream = sys.stderr if to_stderr else sys.stdout
+    return Console(highlight=False, stderr=to_stderr, width=None if stream.isatty() else 140)
 
 
 def comparison_table(title: str, summaries: Sequence[Summary]) -> TextTable:

@@ -8,10 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from gammafl import seeds
 from gammafl.config import ConstantStepsize, ExponentialStepsize, RunConfig
+from gammafl.core import kernels
 from gammafl.core.compressors import Compressor, Half, Ternary, with_dense_tail
 from gammafl.core.errors import InputError
 from gammafl.core.methods import MethodSettings, make_method
@@ -57,11 +56,13 @@ def execute(
             return summary
     began = time.perf_counter()
     memory.forget_peak()
-    torch.set_num_threads(config.threads)
+    if config.threads is not None:
+        kernels.set_threads(config.threads)
     plan = make_plan(config, data_dir, progress.say)
     with directory.claimed(config):
         saved = _load_or_start(plan, directory, progress.say)
         clock = Clock(began - saved.wall_seconds, config.checkpoint.every_seconds, Timing(dict(saved.phase_seconds)))
+        clock.timing.seconds["setup"] += time.perf_counter() - began
         _run(config, plan, directory, saved, clock, progress)
         _save_models(plan.task, directory.path, saved.state)
         summary = {"task": config.task, "method": config.method, "seed": config.seed}
@@ -122,15 +123,16 @@ def _run(
     metric = None
     with directory.open_ledger(saved.ledger_bytes) as ledger:
         for record in rounds.run_rounds(plan, state, InProcess(plan, residuals, clock.timing), clock.timing):
-            ledger.append(record)
-            if clock.checkpoint_due() or state.round == plan.rounds:
-                with clock.checkpointing():
-                    now = replace(
-                        saved, residuals=residuals.residuals(), ledger_bytes=ledger.sync(), **clock.readings()
-                    )
-                    checkpoint.save(directory.checkpoints, now)
-            metric = record.get("metric", metric)
-            progress.update(_status(config, plan, state, record, metric))
+            with clock.timing.phase("bookkeeping"):
+                ledger.append(record)
+                if clock.checkpoint_due() or state.round == plan.rounds:
+                    with clock.checkpointing():
+                        now = replace(
+                            saved, residuals=residuals.residuals(), ledger_bytes=ledger.sync(), **clock.readings()
+                        )
+                        checkpoint.save(directory.checkpoints, now)
+                metric = record.get("metric", metric)
+                progress.update(_status(config, plan, state, record, metric))
     shutil.rmtree(directory.path / "residuals", ignore_errors=True)
 
 

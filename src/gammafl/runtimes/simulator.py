@@ -1,7 +1,8 @@
 """The simulator: all clients in this process, real bytes between them and the server."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -27,7 +28,8 @@ from gammafl.federated.timing import Timing
 from gammafl.tasks.base import dimension, statistics_size, tensor_sizes
 from gammafl.tasks.flat_module import Buffers
 from gammafl.tasks.own import torch_task
-from gammafl.tasks.torch_task import Loss, Metric, TorchTask
+from gammafl.tasks.replicas import Loss
+from gammafl.tasks.torch_task import Metric, TorchTask
 
 
 class InProcess:
@@ -107,7 +109,7 @@ def simulate(
         evaluation=EvaluationSettings(every=evaluate_every),
     )
     began = time.perf_counter()
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), _torch_threads_restored():
         state = rounds.start(plan)
         records = []
         for record in rounds.run_rounds(plan, state, InProcess(plan, ResidualStore(compressor, plan.dim))):
@@ -118,6 +120,15 @@ def simulate(
     summary |= summarise(plan, state.totals, records, time.perf_counter() - began)
     averaged = None if state.average is None else task.module_with(state.average)
     return Result(summary, records, task.module_with(state.model), averaged)
+
+
+@contextmanager
+def _torch_threads_restored() -> Iterator[None]:
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 AVERAGINGS: dict[str, TailAverage | ExponentialAverage | NoAverage] = {

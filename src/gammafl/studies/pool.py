@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gammafl.config import RunConfig
+from gammafl.core import kernels
 from gammafl.core.errors import InputError
 from gammafl.report.progress import Progress, Status
 from gammafl.runtimes.runs import execute
@@ -64,12 +65,18 @@ def _result(future: Future[Summary], job: Job) -> Summary:
 
 
 def _one_by_one(jobs: list[Job], follow: Follow, progress: Progress) -> list[Summary]:
+    """In this process, with one thread, so that one job takes one core."""
     done: list[Summary] = []
     left = list(jobs)
-    while left:
-        job = left.pop(0)
-        done.append(job.run(progress))
-        left += follow(job, done[-1])
+    before = kernels.threads()
+    kernels.set_threads(1)
+    try:
+        while left:
+            job = left.pop(0)
+            done.append(job.run(progress))
+            left += follow(job, done[-1])
+    finally:
+        kernels.set_threads(before)
     return done
 
 
@@ -91,8 +98,6 @@ _progress: Progress
 
 
 def _start_worker(events: "mp.Queue[str | Status]") -> None:
-    from gammafl.core import kernels
-
     global _progress
     _progress = _ToParent(events)
     kernels.set_threads(1)

@@ -39,10 +39,14 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class LocalUpdate:
-    """Δ = x_{t+1−E} − x_{t+1} of one client (in the direction of descent), and its mean training loss."""
+    """Δ = x_{t+1−E} − x_{t+1} of one client (in the direction of descent), and its mean training loss.
+
+    `largest` is max |Δ_j| where the task knows it, which spares the compressor a look.
+    """
 
     delta: Vector
     loss: float
+    largest: float | None = None
 
 
 class Task(Protocol):

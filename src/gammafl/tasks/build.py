@@ -1,6 +1,5 @@
 """Task name and configuration → task: load, prepare, split over clients."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from gammafl.tasks.language import SIZES, build_language_task
 from gammafl.tasks.models import INITIALISERS, MODELS
 from gammafl.tasks.own import is_own, own_task
 from gammafl.tasks.presets import preset_named
-from gammafl.tasks.samples import ImageSamples
+from gammafl.tasks.samples import ImageSamples, ImageShards, Normaliser
 from gammafl.tasks.torch_task import TorchTask
 
 
@@ -38,7 +37,7 @@ def _preset_task(config: RunConfig, split: Split, data_dir: Path | None, say: Sa
     test = ImageSamples(to_32(data.test, config.input), data.test_labels, normalise)
     augment = crop_and_flip if config.input.augment else None
     shards = split(SampleFacts(data.train_labels, data.train_groups))
-    clients = [ImageSamples(train, data.train_labels, normalise, rows, augment) for rows in shards]
+    clients = ImageShards(train, data.train_labels, normalise, shards, augment)
     model = MODELS[preset.model](int(data.train_labels.max()) + 1)
     initialise = INITIALISERS[config.initialisation]
     return TorchTask(config.task, model, clients, test, config.batch_size, initialise=initialise)
@@ -58,12 +57,11 @@ def to_32(images: Array, settings: Input) -> Array:
     return resized
 
 
-def normaliser(settings: Input, channels: int) -> Callable[[torch.Tensor], torch.Tensor]:
+def normaliser(settings: Input, channels: int) -> Normaliser:
     """uint8 → (x/255 − mean)/std, channel by channel."""
     require(
         len(settings.mean) == len(settings.std) == channels,
         f"input.mean and input.std need {channels} number(s), one a channel",
     )
-    scale = 1 / (255 * torch.tensor(settings.std).view(-1, 1, 1))
-    shift = torch.tensor(settings.mean).view(-1, 1, 1) / torch.tensor(settings.std).view(-1, 1, 1)
-    return lambda images: images.float().mul_(scale).sub_(shift)
+    mean, std = np.array(settings.mean, np.float32), np.array(settings.std, np.float32)
+    return Normaliser(np.float32(1) / (np.float32(255) * std), mean / std)

@@ -1,14 +1,12 @@
-"""A torch module whose parameters, and whose gradients, are views of one flat vector each.
+"""A torch module whose parameters are views of one flat vector: loading a model is one copy."""
 
-Loading a model is one copy, a step of SGD one operation, and reading the update no copy at all.
-"""
-
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Literal, get_args
 
 import torch
 from torch import nn
 
+from gammafl.core import kernels
 from gammafl.core.errors import InputError, require
 from gammafl.core.kernels import Vector
 
@@ -18,54 +16,78 @@ switched off, so that every batch is normalised by its own; or they travel with 
 
 
 class FlatModule:
-    """`module`, with its trainable parameters moved into `weights` and their gradients into `gradient`.
+    """`module`, with its trainable parameters moved into `weights`.
 
     Where statistics travel, they are the end of `weights`; all other buffers stay as the module came with them.
+    With `channels_last`, the weights of convolutions lie in `weights` the way torch's fastest convolutions on a CPU
+    want them, and only `load` and `difference` know that.
     """
 
-    def __init__(self, module: nn.Module, buffers: Buffers = "refuse") -> None:
+    def __init__(self, module: nn.Module, buffers: Buffers = "refuse", channels_last: bool = False) -> None:
         self.module = module
         self.parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
         _refuse_unsupported(self.parameters)
         self.statistics = _statistics(module, buffers)
-        size = _count(self.parameters.values())
-        self.gradient = torch.zeros(size)
-        self.weights = torch.empty(size + _count(self.statistics.values()))
-        self._trained = self.weights[:size]
-        for tensor, part in _parts(self.weights, [*self.parameters.values(), *self.statistics.values()]):
-            part.copy_(tensor.detach())
-            tensor.data = part
-        for parameter, part in _parts(self.gradient, self.parameters.values()):
-            parameter.grad = part
+        self._tensors = [*self.parameters.values(), *self.statistics.values()]
+        self._trained = list(self.parameters.values())
+        self._permuted = {id(p) for p in self._trained if channels_last and _of_convolution(p)}
+        self.weights = torch.empty(sum(tensor.numel() for tensor in self._tensors))
+        for tensor, part in zip(self._tensors, _parts(self.weights, self._tensors), strict=True):
+            stored = _channels_last(part) if id(tensor) in self._permuted else part
+            stored.copy_(tensor.detach())
+            tensor.data = stored
         travelling = {id(tensor) for tensor in self.statistics.values()}
         self._fixed = [(buffer, buffer.clone()) for buffer in module.buffers() if id(buffer) not in travelling]
 
+    @torch.no_grad()
     def load(self, model: Vector) -> None:
         """The weights of `model`, and the other buffers as they came: nothing leaks between clients."""
-        self.weights.copy_(torch.from_numpy(model))
+        flat = torch.from_numpy(model)
+        self.weights.copy_(flat)
+        for tensor, part in zip(self._tensors, _parts(flat, self._tensors), strict=True):
+            if id(tensor) in self._permuted:
+                tensor.copy_(part)
         for buffer, start in self._fixed:
             buffer.copy_(start)
 
     def step(self, loss: torch.Tensor, stepsize: float) -> None:
         """x ← x − γ·∇loss(x). Algorithm 1, line 8."""
-        self.gradient.zero_()
-        loss.backward()
-        self._trained.sub_(self.gradient, alpha=stepsize)
+        gradients = torch.autograd.grad(loss, self._trained, allow_unused=True)
+        with torch.no_grad():
+            for parameter, gradient in zip(self._trained, gradients, strict=True):
+                if gradient is not None:
+                    parameter.sub_(gradient, alpha=stepsize)
+
+    @torch.no_grad()
+    def difference(self, model: Vector, out: Vector) -> float:
+        """out = model − weights; returns its largest magnitude."""
+        if not self._permuted:
+            return kernels.difference(model, self.weights.numpy(), out)
+        before, after = (_parts(torch.from_numpy(vector), self._tensors) for vector in (model, out))
+        for tensor, old, result in zip(self._tensors, before, after, strict=True):
+            torch.sub(old, tensor, out=result)
+        return kernels.largest_magnitude(out)
 
 
 def shapes(tensors: dict[str, nn.Parameter] | dict[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
-def _count(tensors: Iterable[torch.Tensor]) -> int:
-    return sum(tensor.numel() for tensor in tensors)
-
-
-def _parts(flat: torch.Tensor, tensors: Iterable[torch.Tensor]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Each tensor with its own part of `flat`, in its shape."""
+def _parts(flat: torch.Tensor, tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """The part of `flat` that belongs to each tensor, in its shape."""
     start = 0
-    for tensor in tensors:
-        yield tensor, flat[start : (start := start + tensor.numel())].view(tensor.shape)
+    return [flat[start : (start := start + tensor.numel())].view(tensor.shape) for tensor in tensors]
+
+
+def _of_convolution(parameter: torch.Tensor) -> bool:
+    """Whether it is the kernels of a two-dimensional convolution, larger than one pixel."""
+    return parameter.dim() == 4 and parameter.shape[2] * parameter.shape[3] > 1
+
+
+def _channels_last(part: torch.Tensor) -> torch.Tensor:
+    """The same memory and shape, [out, in, height, width], with neighbouring inputs side by side."""
+    outputs, inputs, height, width = part.shape
+    return part.view(outputs, height, width, inputs).permute(0, 3, 1, 2)
 
 
 def _refuse_unsupported(parameters: dict[str, nn.Parameter]) -> None:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:  # the command line looks at names without loading torch
 
     from gammafl.tasks.base import Task
     from gammafl.tasks.flat_module import Buffers
-    from gammafl.tasks.torch_task import Loss, Metric, TorchTask
+    from gammafl.tasks.replicas import Loss
+    from gammafl.tasks.torch_task import Metric, TorchTask
 
 
 def is_own(name: str) -> bool:

@@ -1,8 +1,8 @@
 """Samples that are fetched a batch at a time: no Python per sample for data that is held as arrays."""
 
-import warnings
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, overload
 
 import numpy as np
 import torch
@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
 from gammafl.core.errors import InputError
+from gammafl.core.jit import compiled
+from gammafl.core.kernels import Vector
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 Indices = NDArray[np.int64]
@@ -26,6 +28,46 @@ class Samples(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Normaliser:
+    """uint8 → value · scale − shift, a scale and a shift for each channel."""
+
+    scale: Vector
+    shift: Vector
+
+    def __call__(self, images: NDArray[np.uint8], rows: Indices) -> torch.Tensor:
+        """These rows of [N, channels, height, width], each image in memory as [height, width, channels].
+
+        That is torch's "channels last", which convolutions on a CPU are fastest with.
+        """
+        count, (channels, height, width) = len(rows), images.shape[1:]
+        out = np.empty((count, height, width, channels), np.float32)
+        planes = images.reshape(len(images), channels, -1)
+        if channels == 1:
+            _normalise_grey(planes[:, 0], rows, self.scale[0], self.shift[0], out.reshape(count, -1))
+        else:
+            _normalise(planes, rows, self.scale, self.shift, out.reshape(count, -1, channels))
+        return torch.from_numpy(out).permute(0, 3, 1, 2)
+
+
+@compiled
+def _normalise(images: Any, rows: Any, scale: Any, shift: Any, out: Any) -> None:
+    for i in range(rows.size):
+        image, to = images[rows[i]], out[i]
+        for channel in range(scale.size):
+            for j in range(image.shape[1]):
+                to[j, channel] = np.float32(image[channel, j]) * scale[channel] - shift[channel]
+
+
+@compiled
+def _normalise_grey(images: Any, rows: Any, scale: Any, shift: Any, out: Any) -> None:
+    """The same for one channel, where neighbours stay neighbours and several are done at a time."""
+    for i in range(rows.size):
+        image, to = images[rows[i]], out[i]
+        for j in range(image.size):
+            to[j] = np.float32(image[j]) * scale - shift
+
+
 class ImageSamples:
     """Images as one uint8 array [N, channels, height, width], normalised a batch at a time.
 
@@ -36,12 +78,12 @@ class ImageSamples:
         self,
         images: NDArray[np.uint8],
         labels: NDArray[np.uint8],
-        normalise: Transform,
+        normalise: Normaliser,
         chosen: Indices | None = None,
         augment: Transform | None = None,
     ) -> None:
-        self.images = _shared(images)
-        self.labels = _shared(labels)
+        self.images = np.ascontiguousarray(images)
+        self.labels = labels
         self.augment = augment
         self.normalise = normalise
         self.chosen = np.arange(len(labels)) if chosen is None else chosen
@@ -50,19 +92,44 @@ class ImageSamples:
         return len(self.chosen)
 
     def batch(self, indices: Indices) -> Batch:
-        rows = torch.from_numpy(self.chosen[indices])
-        images = self.images[rows]
-        if self.augment is not None:
-            images = self.augment(images)
-        # Channels last is what convolutions on a CPU are fastest with.
-        return self.normalise(images).contiguous(memory_format=torch.channels_last), self.labels[rows].long()
+        rows = self.chosen[indices]
+        labels = torch.from_numpy(self.labels[rows].astype(np.int64))
+        if self.augment is None:
+            return self.normalise(self.images, rows), labels
+        images = self.augment(torch.from_numpy(self.images[rows]))
+        return self.normalise(images.contiguous().numpy(), np.arange(len(rows))), labels
 
 
-def _shared(array: NDArray[np.uint8]) -> torch.Tensor:
-    """A tensor on the array's own memory, which may be read-only: samples are only ever read."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        return torch.from_numpy(array)
+class ImageShards(Sequence[ImageSamples]):
+    """The clients' samples, made when a client is asked for: a client that never takes part costs its row numbers."""
+
+    def __init__(
+        self,
+        images: NDArray[np.uint8],
+        labels: NDArray[np.uint8],
+        normalise: Normaliser,
+        shards: Sequence[Indices],
+        augment: Transform | None = None,
+    ) -> None:
+        self._data = np.ascontiguousarray(images), labels, normalise
+        self._augment = augment
+        self._rows = np.concatenate(shards)
+        self._bounds = np.cumsum([0, *map(len, shards)])
+
+    def __len__(self) -> int:
+        return len(self._bounds) - 1
+
+    @overload
+    def __getitem__(self, client: int) -> ImageSamples: ...
+
+    @overload
+    def __getitem__(self, client: slice) -> list[ImageSamples]: ...
+
+    def __getitem__(self, client: int | slice) -> ImageSamples | list[ImageSamples]:
+        if isinstance(client, slice):
+            return [self[i] for i in range(len(self))[client]]
+        start, stop = self._bounds[range(len(self))[client] :][:2]
+        return ImageSamples(*self._data, self._rows[start:stop], self._augment)
 
 
 class TensorSamples:

@@ -4,6 +4,7 @@ import copy
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Literal, get_args
 
 import numpy as np
@@ -11,14 +12,16 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from gammafl.core import kernels
 from gammafl.core.errors import InputError, require
 from gammafl.core.kernels import Vector
 from gammafl.tasks.base import Evaluation, LocalUpdate
 from gammafl.tasks.flat_module import Buffers, FlatModule, shapes
+from gammafl.tasks.replicas import Loss, Replica, Replicas
 from gammafl.tasks.samples import Samples
 
 Metric = Literal["accuracy", "perplexity", "loss"]
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+FINGERPRINTED = 1000
 
 
 class TorchTask:
@@ -56,64 +59,92 @@ class TorchTask:
         self.batch_size = batch_size
         self.loss = loss
         self.initialise = initialise
-        self.flat = FlatModule(copy.deepcopy(module), buffers)
-        self.tensors = shapes(self.flat.parameters)
-        self.statistics = shapes(self.flat.statistics)
-        self._start = None if initialise else self.flat.weights.clone()
+        self._start = FlatModule(copy.deepcopy(module), buffers)
+        self.tensors = shapes(self._start.parameters)
+        self.statistics = shapes(self._start.statistics)
+        self._replicas = Replicas(lambda: Replica(self._start.module, loss, buffers, batch_size))
+        self._initial = None if initialise else self._start.weights.numpy().copy()
+        self._draws: bool | None = None
 
     def fingerprint(self) -> int:
-        """A checksum of the clients' sizes and of a few samples of each."""
+        """A checksum of the clients' sizes, and of a few samples of as many as `FINGERPRINTED` clients."""
         checksum = zlib.crc32(repr(self.client_sizes).encode())
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(0)
-            for samples in [*self.clients, self.test]:
+            some = range(0, len(self.clients), -(-len(self.clients) // FINGERPRINTED))
+            for samples in [*(self.clients[client] for client in some), self.test]:
                 for part in samples.batch(np.arange(min(4, len(samples)))):
                     checksum = zlib.crc32(part.contiguous().numpy().tobytes(), checksum)
         return checksum
 
     def initial_model(self, rng: np.random.Generator) -> Vector:
-        if self._start is not None:
-            self.flat.weights.copy_(self._start)
-        if self.initialise is not None:
-            _seed_torch(rng)
-            self.initialise(self.flat.module)
-        return self.flat.weights.numpy().copy()
+        if self._initial is not None:
+            return self._initial.copy()
+        assert self.initialise is not None
+        _seed_torch(rng)
+        self.initialise(self._start.module)
+        return self._start.weights.numpy().copy()
 
     def train(
         self, clients: Sequence[int], model: Vector, stepsizes: Vector, rngs: Sequence[np.random.Generator]
     ) -> Iterator[LocalUpdate]:
-        delta = np.empty_like(model)
-        self.flat.module.train()
+        """As many clients at a time as there are threads.
+
+        Where a step draws random numbers, as dropout does, it is one client at a time with torch's own threads
+        instead, since torch has one random state for all.
+        """
+        at_once = self._clients_at_once(clients[0], model)
+        yield from self._replicas.in_order(self._jobs(clients, model, stepsizes, rngs), at_once)
+        if at_once > 1 and not torch.equal(self._random_state, torch.get_rng_state()):
+            raise InputError("the module draws random numbers, but not in every step; use --set threads=1")
+
+    def _clients_at_once(self, client: int, model: Vector) -> int:
+        threads = kernels.threads()
+        if threads > 1 and self._draws is None:
+            with torch.random.fork_rng(devices=[]):
+                samples = self.clients[client]
+                inputs, _ = samples.batch(np.arange(self.batch_size) % len(samples))
+                self._draws = self._replicas.first.draws_random_numbers(model, inputs)
+        torch.set_num_threads(threads if self._draws else 1)
+        return 1 if self._draws else threads
+
+    def _jobs(
+        self, clients: Sequence[int], model: Vector, stepsizes: Vector, rngs: Sequence[np.random.Generator]
+    ) -> Iterator[Callable[[Replica], LocalUpdate]]:
+        """A client's samples are fetched here, in this thread, since data sets may draw random numbers too."""
         for client, rng in zip(clients, rngs, strict=True):
             samples = self.clients[client]
             draws = rng.integers(len(samples), size=len(stepsizes) * self.batch_size)
             _seed_torch(rng)  # for what the module or the data set draws itself, such as dropout
-            inputs, targets = (part.split(self.batch_size) for part in samples.batch(draws))  # one gather a round
-            self.flat.load(model)
-            total = 0.0
-            for x, y, stepsize in zip(inputs, targets, stepsizes, strict=True):
-                loss = self.loss(self.flat.module(x), y)
-                self.flat.step(loss, float(stepsize))
-                total += loss.item()
-            np.subtract(model, self.flat.weights.numpy(), out=delta)
-            yield LocalUpdate(delta, total / len(stepsizes))
+            inputs, targets = samples.batch(draws)  # one gather a round
+            self._random_state = torch.get_rng_state()
+            yield partial(Replica.train, model=model, inputs=inputs, targets=targets, stepsizes=stepsizes)
+
+    def evaluate(self, model: Vector) -> Evaluation:
+        torch.set_num_threads(1)
+        batches = self._evaluation_batches()
+        threads = min(kernels.threads(), len(batches))
+        shares = [batches[len(batches) * i // threads : len(batches) * (i + 1) // threads] for i in range(threads)]
+        jobs = (partial(self._evaluate, model, share) for share in shares)
+        sums = np.sum([part for parts in self._replicas.in_order(jobs, threads) for part in parts], axis=0)
+        count = sum(map(len, batches))
+        loss, accuracy = (sums / count).tolist()
+        return Evaluation(
+            loss, {"accuracy": accuracy, "perplexity": math.exp(min(loss, 700)), "loss": loss}[self.metric]
+        )
 
     @torch.no_grad()
-    def evaluate(self, model: Vector) -> Evaluation:
-        self.flat.load(model)
-        self.flat.module.eval()
-        loss = correct = 0.0
-        batches = self._evaluation_batches()
+    def _evaluate(self, model: Vector, batches: Sequence[NDArray[np.int64]], replica: Replica) -> list[list[float]]:
+        """Sum of losses and number of right answers, for each batch."""
+        replica.flat.load(model)
+        replica.flat.module.eval()
+        sums = []
         for rows in batches:
             inputs, targets = self.test.batch(rows)
-            outputs = self.flat.module(inputs)
-            loss += self.loss(outputs, targets).item() * len(rows)
-            if self.metric == "accuracy":
-                correct += _right_answers(outputs, targets)
-        count = sum(map(len, batches))
-        loss /= count
-        metrics = {"accuracy": correct / count, "perplexity": math.exp(min(loss, 700)), "loss": loss}
-        return Evaluation(loss, metrics[self.metric])
+            outputs = replica.flat.module(inputs)
+            right = _right_answers(outputs, targets) if self.metric == "accuracy" else 0
+            sums.append([self.loss(outputs, targets).item() * len(rows), right])
+        return sums
 
     def _evaluation_batches(self) -> list[NDArray[np.int64]]:
         """The rows of the test set, or of its first `evaluation_samples`, in batches of about equal size."""
@@ -124,8 +155,8 @@ class TorchTask:
 
     def module_with(self, model: Vector) -> nn.Module:
         """A copy of the module that holds the weights `model`."""
-        self.flat.load(model)
-        module = copy.deepcopy(self.flat.module)
+        self._start.load(model)
+        module = copy.deepcopy(self._start.module)
         for tensor in [*module.parameters(), *module.buffers()]:
             tensor.data, tensor.grad = tensor.data.clone(), None
         return module.eval()

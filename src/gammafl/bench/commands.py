@@ -1,0 +1,68 @@
+"""`gammafl bench …`: arguments in, calls out."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gammafl.arguments import need_torch, numbers, words
+
+app = typer.Typer(help="Measurements beside the machine's limit and beside peers.", no_args_is_help=True)
+
+Repeats = Annotated[int, typer.Option(min=1, help="Turns; the median counts.")]
+
+
+@app.command("compress", epilog="Example:  gammafl bench compress --dims 235690,10000000 --threads 1,2")
+def compress(
+    dims: Annotated[str, typer.Option(help="Comma-separated numbers of elements.")] = "235690,10000000,124000000",
+    threads: Annotated[str, typer.Option(help="Comma-separated numbers of threads.")] = "1,2",
+    repeats: Repeats = 5,
+) -> None:
+    """Compression with error feedback: ours, torch's, and a memory copy."""
+    need_torch()
+    from gammafl.bench import compress as bench
+
+    for table in bench.tables(numbers(dims, "--dims"), numbers(threads, "--threads"), repeats):
+        table.print()
+
+
+@app.command("wire", epilog="Example:  gammafl bench wire")
+def wire(
+    dims: Annotated[str, typer.Option(help="Comma-separated numbers of elements.")] = "235690,10000000,124000000",
+    repeats: Repeats = 9,
+) -> None:
+    """Messages: bytes against their entropy, raw pairs and STC's formula; time of encoding and decoding."""
+    from gammafl.bench import wire as bench
+
+    for table in bench.tables(numbers(dims, "--dims"), repeats):
+        table.print()
+
+
+@app.command("simulate", epilog="Example:  make peers && gammafl bench simulate --models logistic")
+def simulate(
+    models: Annotated[str, typer.Option(help="Comma-separated.")] = "logistic,cnn,vgg11s",
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each contender.")] = os.cpu_count() or 1,
+    repeats: Repeats = 5,
+    peers: Annotated[Path, typer.Option(help="Environment with pfl and flwr[simulation].")] = Path(".peers"),
+) -> None:
+    """Rounds per second: gammafl, a plain torch loop, pfl-research and Flower's simulation, taking turns."""
+    need_torch()
+    from gammafl.bench import simulate as bench
+    from gammafl.report.progress import show_progress
+
+    with show_progress() as progress:
+        for work in bench.works(words(models), threads):
+            bench.table(work, peers, repeats, progress).print()
+
+
+@app.command("growth", epilog="Example:  gammafl bench growth --clients 10,1000,100000")
+def growth(
+    clients: Annotated[str, typer.Option(help="Comma-separated.")] = "10,100,1000,10000,100000",
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each size.")] = 1000,
+) -> None:
+    """Time and memory of a round as the number of clients grows, ten of them taking part."""
+    need_torch()
+    from gammafl.bench import growth as bench
+
+    bench.table(numbers(clients, "--clients"), rounds).print()

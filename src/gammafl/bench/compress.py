@@ -1,0 +1,131 @@
+"""What compression costs: the fused threshold against the machine's limit and against what people write in torch.
+
+Every contender compresses residual + update and keeps the rest. Updates alternate between Δ and −Δ, with Δ_j normal:
+then each call finds its residual as the call before the last left it, and each keeps about 0.1% of the entries.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import cycle
+
+import numpy as np
+import torch
+
+from gammafl.bench.measure import Work, medians, repeated, show_seconds, verdict
+from gammafl.core import kernels
+from gammafl.core.compressors import Compressor, HardThreshold, TopK
+from gammafl.core.error_feedback import ErrorFeedback
+from gammafl.report.tables import TextTable
+
+KEPT = 0.001
+THRESHOLD = 3.2905267
+"""|N(0, 1)| exceeds it with probability 0.1%."""
+
+COPY, FUSED, CHECKED = "copy of 12 bytes an element", "γ-FedHT, fused", "γ-FedHT, fused, update checked first"
+OUR_TOP_K, TORCH_TOP_K = "Top-k, ours, with error feedback", "torch.topk alone"
+NAIVE_TOP_K, NAIVE_HT = "torch.topk with error feedback", "torch hard threshold with error feedback"
+
+
+def tables(dims: list[int], threads: list[int], repeats: int) -> Iterator[TextTable]:
+    """A table for each dimension and number of threads."""
+    before, of_torch = kernels.threads(), torch.get_num_threads()
+    try:
+        for dim in dims:
+            for count in threads:
+                kernels.set_threads(count)
+                torch.set_num_threads(count)
+                yield _table(dim, count, medians(_contenders(dim), repeats))
+    finally:
+        kernels.set_threads(before)
+        torch.set_num_threads(of_torch)
+
+
+def _table(dim: int, threads: int, seconds: dict[str, float]) -> TextTable:
+    times = 1 if dim > 1_000_000 else REPEATED
+    seconds = {name: value / times for name, value in seconds.items()}
+    fused = seconds[FUSED]
+    rows = [
+        [name, show_seconds(value), f"{value / seconds[COPY]:.2f}×", _compared(name, value / fused, dim, threads)]
+        for name, value in seconds.items()
+    ]
+    top_k = seconds[NAIVE_TOP_K] / seconds[OUR_TOP_K]
+    note = f"our Top-k is faster than torch.topk with error feedback by {_against(top_k, 8, dim, 2, threads)}"
+    return TextTable(
+        f"compression: d = {dim:,}, {threads} thread(s), 0.1% kept",
+        ["", "median", "of the copy", "slower than the fused kernel by"],
+        rows,
+        note,
+    )
+
+
+WANTED = {TORCH_TOP_K: 25.0, NAIVE_TOP_K: 80.0, NAIVE_HT: 20.0}
+WANTED_SMALL = {NAIVE_TOP_K: 9.0, NAIVE_HT: 9.0}
+LARGE, REPEATED = 100_000_000, 50
+
+
+def _compared(name: str, ratio: float, dim: int, threads: int) -> str:
+    if name == COPY:
+        return _against(ratio, 1.0, dim, 1, threads)
+    wanted = (WANTED if dim >= LARGE else WANTED_SMALL if dim < 1_000_000 else {}).get(name)
+    return f"{ratio:.3g}×" if wanted is None or threads < 2 else verdict(ratio, wanted)
+
+
+def _against(ratio: float, wanted: float, dim: int, at_least_threads: int, threads: int) -> str:
+    stated = dim >= LARGE and threads >= at_least_threads
+    return verdict(ratio, wanted) if stated else f"{ratio:.3g}×"
+
+
+def _contenders(dim: int) -> dict[str, Work]:
+    update = np.random.default_rng(0).standard_normal(dim, np.float32)
+    updates = (update, -update)
+    largest = kernels.largest_magnitude(update)
+    k = max(1, round(KEPT * dim))
+    works: dict[str, Work] = {
+        COPY: _copy(dim),
+        FUSED: _ours(HardThreshold(THRESHOLD), updates, largest),
+        CHECKED: _ours(HardThreshold(THRESHOLD), updates, None),
+        OUR_TOP_K: _ours(TopK(KEPT), updates, largest),
+        TORCH_TOP_K: lambda: torch.topk(torch.from_numpy(update).abs(), k),
+        NAIVE_TOP_K: _in_torch(lambda wanted: _top_k(wanted, k), updates),
+        NAIVE_HT: _in_torch(_above, updates),
+    }
+    return works if dim > 1_000_000 else {name: repeated(work, REPEATED) for name, work in works.items()}
+
+
+def _copy(dim: int) -> Work:
+    """1.5·d elements of 4 bytes, read and written, by as many threads."""
+    source, target = np.ones(3 * dim // 2, np.float32), np.zeros(3 * dim // 2, np.float32)
+    return lambda: kernels.on_slices(lambda a, b: np.copyto(target[a:b], source[a:b]), source.size)
+
+
+def _ours(method: Compressor, updates: tuple[np.ndarray, np.ndarray], largest: float | None) -> Work:
+    memory, turns = ErrorFeedback(method, updates[0].size), cycle(updates)
+    return lambda: memory.compress(next(turns), 0, largest)
+
+
+Selected = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""Indices and values of what is sent, and the rest."""
+
+
+def _in_torch(select: Callable[[torch.Tensor], Selected], updates: tuple[np.ndarray, np.ndarray]) -> Work:
+    """Error feedback as people write it."""
+    turns = cycle([torch.from_numpy(update) for update in updates])
+    residual = torch.zeros(updates[0].size)
+
+    def work() -> tuple[torch.Tensor, torch.Tensor]:
+        nonlocal residual
+        indices, values, residual = select(residual + next(turns))
+        return indices, values
+
+    return work
+
+
+def _top_k(wanted: torch.Tensor, k: int) -> Selected:
+    indices = torch.topk(wanted.abs(), k).indices
+    rest = wanted.clone()
+    rest[indices] = 0
+    return indices, wanted[indices], rest
+
+
+def _above(wanted: torch.Tensor) -> Selected:
+    mask = wanted.abs() > THRESHOLD
+    return mask.nonzero().squeeze(1), wanted[mask], wanted * ~mask

@@ -1,0 +1,113 @@
+"""What a round costs as clients grow in number, ten of them taking part each time.
+
+Each size runs in a fresh process, so that its memory can be told. The data are the same for all sizes: a client is
+20 rows of one array of images.
+"""
+
+import multiprocessing as mp
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from gammafl.bench.measure import show_seconds, verdict
+from gammafl.config import EvaluationSettings, Input, NoAverage
+from gammafl.core import kernels
+from gammafl.core.methods import MethodSettings, make_method
+from gammafl.core.stepsizes import Constant
+from gammafl.federated import rounds
+from gammafl.federated.plan import Plan
+from gammafl.federated.residuals import ResidualStore
+from gammafl.report.progress import show_bytes
+from gammafl.report.tables import TextTable
+from gammafl.runtimes import memory
+from gammafl.runtimes.simulator import InProcess
+from gammafl.tasks.base import dimension, tensor_sizes
+from gammafl.tasks.build import normaliser
+from gammafl.tasks.models import logistic
+from gammafl.tasks.samples import ImageShards
+from gammafl.tasks.torch_task import TorchTask
+
+IMAGES, EACH, PARTICIPANTS = 60_000, 20, 10
+BUDGET = 20_000_000
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of a run: seconds a round; resident bytes before and after the clients are made, and after the rounds."""
+
+    round_seconds: float
+    before: int
+    made: int
+    after: int
+    took_part: int
+
+
+def table(sizes: Sequence[int], rounds_each: int) -> TextTable:
+    costs = {(n, budget): _measured(n, rounds_each, budget) for n in sizes for budget in _budgets(n, sizes)}
+    smallest = next(iter(costs.values())).round_seconds
+    rows = [
+        [
+            f"{n:,}" + (f", {show_bytes(budget)} for residuals" if budget else ""),
+            show_seconds(cost.round_seconds),
+            verdict(cost.round_seconds / smallest, 2, at_most=True),
+            show_bytes(max(0, cost.made - cost.before)),
+            f"{cost.took_part:,}",
+            show_bytes(max(0, cost.after - cost.made)),
+        ]
+        for (n, budget), cost in costs.items()
+    ]
+    return TextTable(
+        f"logistic regression, {PARTICIPANTS} participants a round, {rounds_each:,} rounds, one thread",
+        ["clients", "a round", "of the first", "memory to make them", "took part", "memory of the rounds"],
+        rows,
+        "residuals are kept for clients that took part; beyond a budget they lie on disk",
+    )
+
+
+def _budgets(n: int, sizes: Sequence[int]) -> list[int | None]:
+    return [None, BUDGET] if n == max(sizes) else [None]
+
+
+def _measured(n: int, rounds_each: int, budget: int | None) -> Cost:
+    with mp.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_run, (n, rounds_each, budget))
+
+
+def _run(n: int, rounds_each: int, budget: int | None) -> Cost:
+    kernels.set_threads(1)
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (IMAGES, 1, 32, 32), np.uint8)
+    labels = random.integers(0, 10, IMAGES, np.uint8)
+    normalise = normaliser(Input(), 1)
+    before = memory.resident_bytes()
+    clients = ImageShards(images, labels, normalise, list(random.integers(0, IMAGES, (n, EACH))))
+    task = TorchTask("logistic", logistic(), clients, clients[0], batch_size=50)
+    stepsize, iterations = Constant(0.05), 5 * rounds_each
+    settings = MethodSettings(dimension(task), tensor_sizes(task), stepsize, iterations, 0.01)
+    plan = Plan(
+        task,
+        make_method("gamma-fedht", settings),
+        stepsize,
+        iterations,
+        local_steps=5,
+        participants=PARTICIPANTS,
+        seed=0,
+        averaging=NoAverage(),
+        evaluation=EvaluationSettings(every=rounds_each),
+    )
+    state, made, seconds = rounds.start(plan), memory.resident_bytes(), []
+    with TemporaryDirectory() as folder:
+        store = ResidualStore(plan.method, plan.dim, budget or float("inf"), Path(folder))
+        running = rounds.run_rounds(plan, state, InProcess(plan, store))
+        for _ in range(rounds_each):
+            began = time.perf_counter()
+            next(running)
+            seconds.append(time.perf_counter() - began)
+        took_part = len(store.residuals())
+        after = memory.resident_bytes()
+    return Cost(median(seconds), before, made, after, took_part)

@@ -1,0 +1,78 @@
+"""gammafl as one of the contenders of `bench simulate`: γ-FedHT with real messages, served by the peers' protocol.
+
+It does more than its peers: images are bytes that are normalised for every batch, and every update is compressed,
+encoded, decoded and checked.
+"""
+
+import time
+from importlib.metadata import version
+
+import numpy as np
+
+from gammafl.bench.peers import work
+from gammafl.config import EvaluationSettings, Input, NoAverage
+from gammafl.core import kernels
+from gammafl.core.methods import MethodSettings, make_method
+from gammafl.core.stepsizes import Constant
+from gammafl.federated import rounds
+from gammafl.federated.plan import Plan
+from gammafl.federated.residuals import ResidualStore
+from gammafl.runtimes.simulator import InProcess
+from gammafl.tasks.base import dimension, tensor_sizes
+from gammafl.tasks.build import normaliser
+from gammafl.tasks.samples import ImageShards
+from gammafl.tasks.torch_task import TorchTask
+
+KEPT = {"logistic": 0.01, "cnn": 0.001, "vgg11s": 0.001}
+ROUNDS = 1_000_000
+"""More than are ever asked for, so that none of them is the last one, which is evaluated."""
+
+
+def make_task(spec: work.Work) -> TorchTask:
+    """The peers' networks on random bytes of the same shape and number."""
+    channels = 1 if spec.model == "logistic" else 3
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (spec.clients * work.SAMPLES, channels, 32, 32), np.uint8)
+    labels = random.integers(0, work.CLASSES, len(images), np.uint8)
+    normalise = normaliser(Input(mean=(0.5,) * channels, std=(0.25,) * channels), channels)
+    shards = np.array_split(np.arange(len(images)), spec.clients)
+    clients = ImageShards(images, labels, normalise, shards)
+    return TorchTask(spec.model, work.network(spec.model), clients, clients[0], spec.batch_size)
+
+
+class Gammafl:
+    """A run that goes on from request to request."""
+
+    name = f"gammafl {version('gammafl')}"
+
+    def __init__(self, spec: work.Work) -> None:
+        kernels.set_threads(spec.threads)
+        task, stepsize, iterations = make_task(spec), Constant(work.LEARNING_RATE), ROUNDS * spec.local_steps
+        settings = MethodSettings(dimension(task), tensor_sizes(task), stepsize, iterations, KEPT[spec.model])
+        plan = Plan(
+            task,
+            make_method("gamma-fedht", settings),
+            stepsize,
+            iterations,
+            spec.local_steps,
+            spec.participants,
+            seed=0,
+            averaging=NoAverage(),
+            evaluation=EvaluationSettings(every=ROUNDS),
+        )
+        self.state = rounds.start(plan)
+        self.records = rounds.run_rounds(plan, self.state, InProcess(plan, ResidualStore(plan.method, plan.dim)))
+
+    def run(self, count: int) -> list[float]:
+        ends = []
+        for _ in range(count):
+            next(self.records)
+            ends.append(time.perf_counter())
+        return ends
+
+    def weights(self) -> work.State:
+        raise NotImplementedError("the peers' own check is not for gammafl, whose tests are elsewhere")
+
+
+if __name__ == "__main__":
+    work.serve(Gammafl)

@@ -1,0 +1,122 @@
+"""Rounds per second of gammafl beside a plain torch loop, pfl-research and Flower's simulation: equal work, in turns.
+
+Each contender is a process that stays, and is asked for some rounds at a time; see `peers/work.py` for what a round
+is and for the protocol. The peers need an environment of their own (`make peers`).
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from gammafl.bench import peers
+from gammafl.bench.measure import verdict
+from gammafl.bench.peers.work import Work
+from gammafl.core.errors import InputError
+from gammafl.report.progress import Progress
+from gammafl.report.tables import TextTable
+
+PEERS = Path(peers.__path__[0])
+OURS, PLAIN, PFL, FLOWER = "gammafl", "plain", "pfl", "flower"
+WANTED = {
+    "logistic": {PLAIN: 8.0, PFL: 8.0, FLOWER: 60.0},
+    "cnn": {PLAIN: 1.5, PFL: 1.5},
+    "vgg11s": {PLAIN: 1.3, PFL: 1.3},
+}
+SECONDS = 2.0
+"""About what a turn takes."""
+
+
+def works(models: Sequence[str], threads: int) -> list[Work]:
+    """The paper's settings, with 10 and with 100 clients."""
+    batch = {"logistic": 50, "cnn": 8, "vgg11s": 8}
+    unknown = [model for model in models if model not in batch]
+    if unknown:
+        raise InputError(f"no model {unknown[0]!r}; they are {', '.join(batch)}")
+    return [Work(model, n, n // 2, 5, batch[model], threads) for model in models for n in (10, 100)]
+
+
+class Contender:
+    """A process that runs rounds when asked to."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+        self.name: str = self._answer()["name"]
+
+    def rounds_per_second(self, rounds: int) -> float:
+        assert self._process.stdin is not None
+        print(rounds, file=self._process.stdin, flush=True)
+        answer = self._answer()
+        return answer["rounds"] / answer["seconds"]
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise InputError(f"{self._process.args!r} ended with {self._process.wait()}")
+        return json.loads(line)
+
+
+@contextmanager
+def started(command: Sequence[str], work: Work) -> Iterator[Contender]:
+    """A contender, until the block ends: its input ends, and so does it."""
+    pipe, arguments = subprocess.PIPE, [*command, json.dumps(asdict(work))]
+    with subprocess.Popen(arguments, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            yield Contender(process)
+        except BaseException:
+            process.kill()
+            raise
+
+
+def commands(environment: Path) -> dict[str, list[str]]:
+    """What starts each contender; peers only where `environment` has them."""
+    own = {OURS: [sys.executable, "-m", "gammafl.bench.ours"], PLAIN: [sys.executable, str(PEERS / "plain.py")]}
+    python = environment / "bin" / "python"
+    if not python.exists():
+        return own
+    return own | {PFL: [str(python), str(PEERS / "pfl_research.py")], FLOWER: [str(python), str(PEERS / "flower.py")]}
+
+
+def table(work: Work, environment: Path, turns: int, progress: Progress) -> TextTable:
+    """All contenders on one piece of work."""
+    with ExitStack() as stack:
+        contenders = {}
+        for key, command in commands(environment).items():
+            contenders[key] = stack.enter_context(started(command, work))
+        rounds = {key: max(5, round(SECONDS * one.rounds_per_second(5))) for key, one in contenders.items()}
+        speeds: dict[str, list[float]] = {key: [] for key in contenders}
+        for turn in range(turns):
+            progress.say(f"{work.model}, {work.clients} clients: turn {turn + 1} of {turns}")
+            for key, contender in contenders.items():
+                speeds[key].append(contender.rounds_per_second(rounds[key]))
+        names = {key: contender.name for key, contender in contenders.items()}
+    return _table(work, names, speeds)
+
+
+def _table(work: Work, names: dict[str, str], speeds: dict[str, list[float]]) -> TextTable:
+    rows = []
+    for key, values in speeds.items():
+        ratio = median(speeds[OURS]) / median(values)
+        wanted = WANTED[work.model].get(key)
+        rows.append(
+            [
+                names[key],
+                f"{median(values):.3g}",
+                f"{min(values):.3g} – {max(values):.3g}",
+                "" if key == OURS else f"{ratio:.3g}×" if wanted is None else verdict(ratio, wanted),
+            ]
+        )
+    missing = [key for key in (PFL, FLOWER) if key not in speeds]
+    return TextTable(
+        f"{work.model}: {work.participants} of {work.clients} clients a round, E = {work.local_steps},"
+        f" batch {work.batch_size}, {work.threads} threads",
+        ["", "rounds/s", "least – most", "gammafl is faster by"],
+        rows,
+        f"median of {len(speeds[OURS])} turns" + (f"; not here: {', '.join(missing)} (make peers)" if missing else ""),
+    )

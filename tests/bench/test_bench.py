@@ -1,0 +1,107 @@
+"""The benchmarks measure what they say they measure."""
+
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gammafl.bench import compress, growth, simulate, wire
+from gammafl.bench.measure import medians, show_seconds, verdict
+from gammafl.bench.ours import make_task
+from gammafl.bench.peers import work
+from gammafl.core.compressors import HardThreshold, TopK
+from gammafl.core.error_feedback import ErrorFeedback
+from gammafl.report.progress import Silent
+from gammafl.tasks.models import MODELS
+
+
+def test_what_people_write_in_torch_selects_what_we_select() -> None:
+    vector = np.random.default_rng(0).standard_normal(5000, np.float32)
+    for ours, theirs in (
+        (HardThreshold(compress.THRESHOLD), compress._above(torch.from_numpy(vector))),
+        (TopK(7), compress._top_k(torch.from_numpy(vector), 7)),
+    ):
+        memory = ErrorFeedback(ours, 5000)
+        update = memory.compress(vector, 0)
+        order = theirs[0].argsort()
+        np.testing.assert_array_equal(update.indices, theirs[0][order])
+        np.testing.assert_array_equal(update.values, theirs[1][order])
+        np.testing.assert_array_equal(memory.residual, theirs[2])
+
+
+def test_alternating_updates_keep_about_a_thousandth_every_time() -> None:
+    contenders = compress._contenders(1_500_000)
+    for _ in range(4):
+        indices, _ = contenders[compress.NAIVE_HT]()  # type: ignore[misc]
+        update = contenders[compress.FUSED]()
+        assert len(update) == len(indices)  # type: ignore[arg-type]
+        assert 1300 < len(update) < 1700  # type: ignore[arg-type]
+
+
+def test_contenders_take_turns_and_the_first_turn_does_not_count() -> None:
+    calls: list[str] = []
+    found = medians({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, repeats=2)
+    assert calls == ["a", "b"] * 3
+    assert list(found) == ["a", "b"]
+
+
+def test_a_target_that_is_missed_shows() -> None:
+    assert verdict(9.5, 9) == "9.5× ✓ (wanted ≥ 9×)"
+    assert verdict(8.5, 9) == "8.5× ✗ (wanted ≥ 9×)"
+    assert verdict(1.06, 1.05, at_most=True) == "1.06× ✗ (wanted ≤ 1.05×)"
+    assert [show_seconds(s) for s in (2.0, 0.0125, 4.2e-6, 3e-9)] == ["2 s", "12.5 ms", "4.2 µs", "3 ns"]
+
+
+def test_entropy_is_a_bit_a_coin_and_stc_predicts_the_mean_length_of_golomb_codes() -> None:
+    assert wire.entropy(0.5) == 1
+    assert wire.entropy(0) == wire.entropy(1) == 0
+    p = 0.01
+    gaps = np.random.default_rng(0).geometric(p, 100_000) - 1
+    bits = min((gaps >> b).mean() + 1 + b for b in range(12))
+    assert wire.stc_bits(p) - 1 == pytest.approx(bits, rel=0.01)
+
+
+def test_the_sizes_table_is_of_real_messages() -> None:
+    table = wire.sizes_table(10_000, [0.01, 0.1])
+    assert [row[1] for row in table.rows] == ["100", "1,000"]
+    for row in table.rows:
+        assert int(row[2].replace(",", "")) > 4 * int(row[1].replace(",", ""))
+
+
+def test_every_contender_trains_the_papers_networks() -> None:
+    for name, make in MODELS.items():
+        ours = [tuple(p.shape) for p in make(10).parameters()]
+        assert [tuple(p.shape) for p in work.network(name).parameters()] == ours
+        spec = work.Work(name, 4, 2, 5, 8, 1)
+        task = make_task(spec)
+        assert (len(task.clients), task.client_sizes) == (4, [work.SAMPLES] * 4)
+
+
+def test_a_contender_runs_the_rounds_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """gammafl and the plain loop as real processes; peers that are not installed are said to be missing."""
+    monkeypatch.setattr(simulate, "SECONDS", 0.01)
+    table = simulate.table(work.Work("logistic", 4, 2, 5, 8, 1), tmp_path, 1, Silent())
+    assert [row[0].split()[0] for row in table.rows] == ["gammafl", "plain"]
+    assert all(float(row[1]) > 0 for row in table.rows)
+    assert "not here: pfl, flower (make peers)" in table.note
+
+
+def test_a_contender_that_fails_is_named() -> None:
+    with (
+        pytest.raises(Exception, match="ended with 3"),
+        simulate.started([sys.executable, "-c", "import sys; sys.exit(3)"], work.Work("logistic", 4, 2, 5, 8, 1)),
+    ):
+        pass
+
+
+def test_growth_counts_the_clients_that_took_part() -> None:
+    table = growth.table([10, 200], rounds_each=3)
+    assert [row[0] for row in table.rows] == ["10", "200", "200, 20.00 MB for residuals"]
+    took_part = [int(row[4]) for row in table.rows]
+    assert took_part[0] == 10
+    assert 10 < took_part[1] <= 30
+    assert took_part[1] == took_part[2]
+    assert math.isfinite(float(table.rows[0][1].split()[0]))

@@ -1,0 +1,197 @@
+"""The fast ways of local training give what a plain loop gives."""
+
+import copy
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import gammafl as gf
+from gammafl.core import kernels
+from gammafl.core.kernels import Vector
+from gammafl.tasks.base import LocalUpdate
+from gammafl.tasks.flat_module import FlatModule
+from gammafl.tasks.pool_first import pool_first
+from gammafl.tasks.softmax_regression import is_softmax_regression
+from gammafl.tasks.torch_task import TorchTask
+
+STEPS = np.array([0.1, 0.07, 0.05], np.float32)
+
+
+@pytest.fixture(autouse=True)
+def _threads_restored() -> Iterator[None]:
+    before, of_torch = kernels.threads(), torch.get_num_threads()
+    yield
+    kernels.set_threads(before)
+    torch.set_num_threads(of_torch)
+
+
+def images(count: int, size: int, seed: int, classes: int = 5) -> TensorDataset:
+    random = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(count, 3, size, size, generator=random)
+    return TensorDataset(inputs, torch.randint(classes, (count,), generator=random))
+
+
+def task_of(module: nn.Module, batch: int = 6, clients: int = 5, size: int = 12, classes: int = 5) -> TorchTask:
+    torch.manual_seed(0)
+    shards = [images(20, size, seed, classes) for seed in range(clients)]
+    return gf.torch_task(module, shards, images(30, size, 99, classes), batch)
+
+
+def small_cnn() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 6, 3), nn.ReLU(), nn.Flatten(), nn.Linear(54, 5)
+    )
+
+
+def updates(task: TorchTask, model: Vector, clients: list[int] | None = None) -> list[LocalUpdate]:
+    clients = list(range(5)) if clients is None else clients
+    rngs = [np.random.default_rng(client) for client in clients]
+    return [LocalUpdate(u.delta.copy(), u.loss, u.largest) for u in task.train(clients, model, STEPS, rngs)]
+
+
+def by_hand(module: nn.Module, task: TorchTask, client: int) -> LocalUpdate:
+    """torch.optim.SGD on the batches that the task draws."""
+    module = copy.deepcopy(module)
+    before = nn.utils.parameters_to_vector(module.parameters()).detach().clone()
+    rows = np.random.default_rng(client).integers(20, size=len(STEPS) * task.batch_size)
+    inputs, targets = task.clients[client].batch(rows)
+    losses = []
+    for x, y, step in zip(inputs.split(task.batch_size), targets.split(task.batch_size), STEPS, strict=True):
+        sgd = torch.optim.SGD(module.parameters(), float(step))
+        loss = nn.functional.cross_entropy(module(x), y)
+        loss.backward()
+        sgd.step()
+        sgd.zero_grad()
+        losses.append(loss.item())
+    after = nn.utils.parameters_to_vector(module.parameters()).detach()
+    return LocalUpdate((before - after).numpy(), float(np.mean(losses)))
+
+
+@pytest.mark.parametrize("classes", [2, 5, 10])
+@pytest.mark.parametrize("batch", [4, 6, 13])
+def test_softmax_regressions_own_gradient_is_autograds(classes: int, batch: int) -> None:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(108, classes))
+    task = task_of(module, batch, size=6, classes=classes)
+    model = task.initial_model(np.random.default_rng(0))
+    for client, update in enumerate(updates(task, model)):
+        expected = by_hand(module, task, client)
+        np.testing.assert_allclose(update.delta, expected.delta, rtol=1e-4, atol=1e-6)
+        assert update.loss == pytest.approx(expected.loss, rel=1e-5)
+
+
+def test_only_one_linear_layer_under_cross_entropy_is_softmax_regression() -> None:
+    cross_entropy = nn.functional.cross_entropy
+    assert is_softmax_regression(nn.Linear(3, 2), cross_entropy, 4)
+    hooked = nn.Linear(3, 2)
+    hooked.register_forward_hook(lambda *_: None)
+    frozen = nn.Linear(3, 2)
+    frozen.bias.requires_grad_(False)
+    two = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    for other in (hooked, frozen, two, nn.Linear(3, 1), nn.Linear(3, 2, bias=False), nn.Sequential(nn.ReLU())):
+        assert not is_softmax_regression(other, cross_entropy, 4)
+    assert not is_softmax_regression(nn.Linear(3, 2), nn.functional.mse_loss, 4)
+    assert not is_softmax_regression(nn.Linear(3, 2), cross_entropy, 3)
+
+
+def test_a_target_that_is_no_class_is_named() -> None:
+    task = task_of(nn.Sequential(nn.Flatten(), nn.Linear(108, 4)), size=6, classes=9)
+    with pytest.raises(gf.InputError, match="classes from 0 to 3"):
+        updates(task, task.initial_model(np.random.default_rng(0)))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_convolutional_network_trains_as_in_a_plain_loop(threads: int) -> None:
+    module = small_cnn()
+    task = task_of(module)
+    kernels.set_threads(threads)
+    for client, update in enumerate(updates(task, task.initial_model(np.random.default_rng(0)))):
+        expected = by_hand(module, task, client)
+        np.testing.assert_allclose(update.delta, expected.delta, rtol=1e-3, atol=1e-6)
+        assert update.loss == pytest.approx(expected.loss, rel=1e-5)
+        assert update.largest == np.abs(update.delta).max()
+
+
+@pytest.mark.parametrize("make", [small_cnn, lambda: nn.Sequential(nn.Flatten(), nn.Linear(432, 5))])
+def test_results_do_not_depend_on_how_many_clients_train_at_a_time(make: Callable[[], nn.Module]) -> None:
+    task = task_of(make())
+    task.evaluation_batch = 4
+    model = task.initial_model(np.random.default_rng(0))
+    results = []
+    for threads in (1, 2, 3, 7):
+        kernels.set_threads(threads)
+        trained = updates(task, model)
+        results.append(([u.delta.tobytes() for u in trained], [u.loss for u in trained], task.evaluate(model)))
+    assert results == [results[0]] * 4
+
+
+def test_the_memory_layout_of_convolutions_is_nobodys_business() -> None:
+    """What is loaded is what is there, to the bit, and a module that did not train shows no difference."""
+    module = small_cnn()
+    fast, plain = FlatModule(copy.deepcopy(module), channels_last=True), FlatModule(copy.deepcopy(module))
+    model = np.random.default_rng(0).standard_normal(plain.weights.numel()).astype(np.float32)
+    fast.load(model)
+    plain.load(model)
+    for one, two in zip(fast.parameters.values(), plain.parameters.values(), strict=True):
+        assert torch.equal(one, two)
+    out = np.empty_like(model)
+    assert fast.difference(model, out) == 0
+    assert not out.any()
+    shifted = model + np.float32(0.5)
+    assert fast.difference(shifted, out) == np.abs(shifted - model).max()
+    np.testing.assert_array_equal(out, shifted - model)
+
+
+def test_pooling_before_the_relu_changes_no_value_and_no_gradient() -> None:
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Sequential(nn.ReLU(), nn.MaxPool2d(2)))
+    swapped = copy.deepcopy(module)
+    pool_first(swapped)
+    kinds = [type(layer).__name__ for layer in swapped.modules()]
+    assert kinds == ["Sequential", "Conv2d", "MaxPool2d", "ReLU", "Sequential", "MaxPool2d", "ReLU"]
+    x = torch.randn(8, 3, 18, 18)
+    results = []
+    for version in (module, swapped):
+        y = version(x)
+        y.square().sum().backward()
+        results.append([y, *(parameter.grad for parameter in version.parameters())])
+    assert all(torch.equal(one, two) for one, two in zip(*results, strict=True))
+
+
+def test_a_relu_that_somebody_watches_is_left_where_it_is() -> None:
+    module = nn.Sequential(nn.ReLU(), nn.MaxPool2d(2))
+    module[0].register_forward_hook(lambda *_: None)
+    pool_first(module)
+    assert type(module[0]) is nn.ReLU
+
+
+def test_modules_that_draw_random_numbers_train_one_by_one() -> None:
+    """Each client's dropout comes from its own seed, whoever else takes part."""
+    task = task_of(nn.Sequential(nn.Flatten(), nn.Linear(432, 16), nn.Dropout(0.5), nn.Linear(16, 5)))
+    model = task.initial_model(np.random.default_rng(0))
+    kernels.set_threads(2)
+    together = updates(task, model)
+    for client in range(5):
+        (alone,) = updates(task, model, [client])
+        assert alone.delta.tobytes() == together[client].delta.tobytes()
+
+
+class SometimesRandom(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(432, 5)
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        noise = torch.randn(5) if self.calls > 8 else torch.zeros(5)
+        return self.linear(x.flatten(1)) + noise
+
+
+def test_a_module_that_draws_only_now_and_then_is_refused_where_clients_share_the_random_state() -> None:
+    task = task_of(SometimesRandom())
+    kernels.set_threads(2)
+    with pytest.raises(gf.InputError, match="threads=1"):
+        updates(task, task.initial_model(np.random.default_rng(0)))
