@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import gammafl as gf
+from gammafl.core import kernels
 from gammafl.core.compressors import Compressor, DenseTail
 from gammafl.core.kernels import Vector
 
@@ -102,13 +103,36 @@ def test_hard_threshold_keeps_exactly_what_exceeds_it(vector: Vector, threshold:
     np.testing.assert_array_equal(update.values, vector[update.indices])
 
 
-@given(FLOATS, st.integers(0, 310))
-def test_top_k_keeps_the_k_largest_and_the_first_among_equals(vector: Vector, k: int) -> None:
+def assert_top_k(vector: Vector, k: int) -> None:
+    """The k largest by sorting, and the first among equals."""
     order = np.lexsort((np.arange(vector.size), -np.abs(vector)))[:k]
     expected = np.sort(order[vector[order] != 0])
     update = gf.TopK(k)(vector)
     np.testing.assert_array_equal(update.indices, expected)
     np.testing.assert_array_equal(update.values, vector[expected])
+
+
+@given(FLOATS, st.integers(0, 310))
+def test_top_k_keeps_the_k_largest_and_the_first_among_equals(vector: Vector, k: int) -> None:
+    assert_top_k(vector, k)
+
+
+LONG = np.random.default_rng(5).standard_normal(20_000).astype(np.float32)
+MISLEADING: dict[str, Vector] = {
+    "fair": LONG,
+    "large only where a sample looks": np.where(np.arange(LONG.size) % (kernels.SPARSE | 1), 0.01 * LONG, LONG),
+    "large only where no sample looks": np.where(np.arange(LONG.size) % (kernels.SPARSE | 1), LONG, 0.01 * LONG),
+    "few magnitudes": np.round(LONG),
+    "one magnitude": np.copysign(np.float32(0.5), LONG),
+    "nearly all zero": np.where(np.arange(LONG.size) % 4999, np.float32(0), LONG),
+    "sorted": np.sort(LONG),
+}
+
+
+@pytest.mark.parametrize("k", [1, 20, 1000, LONG.size // kernels.SPARSE, LONG.size // 2])
+@pytest.mark.parametrize("vector", MISLEADING.values(), ids=MISLEADING)
+def test_top_k_of_a_long_vector_is_exact_whatever_a_sample_shows(vector: Vector, k: int) -> None:
+    assert_top_k(vector.astype(np.float32), k)
 
 
 def test_top_k_takes_a_fraction_as_the_decimal_it_is_written_as() -> None:

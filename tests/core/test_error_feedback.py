@@ -36,13 +36,15 @@ def test_the_fused_form_agrees_with_the_readable_one_bit_for_bit(name: str, dim:
         np.testing.assert_array_equal(memory.residual, residual)
 
 
+@pytest.mark.parametrize("room", [0, 50, 1 << 16])
 @pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize("method", [gf.HardThreshold(2.5), gf.TopK(0.001), gf.TopK(0.9)])
-def test_results_do_not_depend_on_the_number_of_threads(
-    method: Compressor, threads: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("method", [gf.HardThreshold(2.5), gf.HardThreshold(0), gf.TopK(0.001), gf.TopK(0.9)])
+def test_results_depend_neither_on_the_number_of_threads_nor_on_the_room_for_what_is_found(
+    method: Compressor, threads: int, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernels, "SLICE_AT_LEAST", 100)
     monkeypatch.setattr(kernels, "_threads", threads)
+    monkeypatch.setattr(kernels, "ROOM", room)
     delta, residual = vectors(2, 10_007)
     expected, rest = round_update(method, delta, residual.copy(), 0)
     memory = gf.ErrorFeedback(method, delta.size, residual.copy())
@@ -88,6 +90,46 @@ def test_an_update_that_is_not_finite_is_refused_and_changes_nothing(poison: flo
         with pytest.raises(gf.InputError, match=rf"at position {at} of 70"):
             memory.compress(delta, 0)
         assert memory.residual.tobytes() == start.tobytes()
+
+
+@every_compressor
+def test_knowing_the_largest_magnitude_changes_no_result(name: str) -> None:
+    looks, knows = (gf.ErrorFeedback(COMPRESSORS[name], 500) for _ in range(2))
+    for t, delta in enumerate(vectors(4, 500), start=1):
+        assert knows.compress(delta, t, kernels.largest_magnitude(delta)) == looks.compress(delta, t)
+        np.testing.assert_array_equal(knows.residual, looks.residual)
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
+def test_an_update_known_to_be_not_finite_is_refused_and_changes_nothing(poison: float) -> None:
+    start, after = vectors(2, 70)
+    after[33] = poison
+    delta = np.empty(70, np.float32)
+    largest = kernels.difference(start, after, delta)
+    memory = gf.ErrorFeedback(gf.HardThreshold(0.1), 70, start.copy())
+    with pytest.raises(gf.InputError, match="at position 33 of 70"):
+        memory.compress(delta, 0, largest)
+    assert memory.residual.tobytes() == start.tobytes()
+
+
+FLOATS = hnp.arrays(np.float32, (2, 150), elements=st.floats(width=32))
+
+
+@given(FLOATS, st.integers(1, 3))
+def test_a_difference_comes_with_its_largest_magnitude(pair: Vector, threads: int) -> None:
+    out = np.empty(150, np.float32)
+    with pytest.MonkeyPatch.context() as patch, np.errstate(over="ignore", invalid="ignore"):
+        patch.setattr(kernels, "SLICE_AT_LEAST", 10)
+        patch.setattr(kernels, "_threads", threads)
+        largest = kernels.difference(pair[0], pair[1], out)
+        np.testing.assert_array_equal(out, pair[0] - pair[1])
+        np.testing.assert_array_equal(largest, np.abs(out).max())
+        np.testing.assert_array_equal(kernels.largest_magnitude(out), largest)
+
+
+def test_a_difference_of_vectors_of_different_lengths_is_refused() -> None:
+    with pytest.raises(gf.InputError, match="one length"):
+        kernels.difference(np.zeros(9, np.float32), np.zeros(8, np.float32), np.zeros(9, np.float32))
 
 
 def test_a_sum_that_overflows_is_refused_and_changes_nothing() -> None:

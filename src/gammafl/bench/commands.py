@@ -66,3 +66,12 @@ def growth(
     from gammafl.bench import growth as bench
 
     bench.table(numbers(clients, "--clients"), rounds).print()
+
+
+@app.command(epilog="Example:  gammafl bench scale")
+def scale(repeats: Repeats = 9) -> None:
+    """What a round costs a client and the server, up to 10⁹ parameters and 10⁶ clients, from measured unit costs."""
+    from gammafl.bench import scale as bench
+
+    for table in bench.tables(bench.measure(repeats), (1e5, 1e6, 1e7, 1e8, 1e9), (1e1, 1e3, 1e6)):
+        table.print()

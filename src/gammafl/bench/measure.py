@@ -29,11 +29,13 @@ def repeated(work: Work, times: int) -> Work:
     return many
 
 
+UNITS = {"h": 3600, "min": 60, "s": 1, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
+
+
 def show_seconds(seconds: float) -> str:
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= scale:
-            return f"{seconds / scale:.3g} {unit}"
-    return f"{seconds / 1e-9:.3g} ns"
+    """Three digits; minutes and hours from two of them on."""
+    unit = next((u for u in UNITS if seconds >= UNITS[u] * (2 if u in ("h", "min") else 1)), "ns")
+    return f"{seconds / UNITS[unit]:.3g} {unit}"
 
 
 def verdict(value: float, wanted: float, at_most: bool = False) -> str:

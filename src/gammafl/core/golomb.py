@@ -2,8 +2,8 @@
 
 A gap g with parameter b is written as g >> b in unary (that many ones, then a zero) and its low b bits, all
 least significant bit first. For positions scattered at random a Rice code stays within a few per cent of
-their entropy. Bits pass through a 64-bit number, `pending`, of which the lowest `held` bits are in use, so that
-memory is touched a word at a time.
+their entropy. Codes are written and read in whole words: what does not fill one yet waits in `pending`, whose
+lowest `held` bits are in use.
 """
 
 import math
@@ -19,8 +19,8 @@ MAX_PARAMETER = 32
 
 ONE = np.uint64(1)
 WORD = np.uint64(32)
-"""Codes are written in words of this many bits."""
 ONES = np.uint64(0xFFFFFFFF)
+"""The bits in a word that is written, and all of them set."""
 
 TRAILING_ONES = np.array([f"{byte:09b}"[::-1].index("0") for byte in range(256)], np.uint64)
 """How many ones a byte ends in."""
@@ -92,7 +92,7 @@ def _bits_from(bit: Any, words: Any) -> Any:
 
 
 @compiled
-def _read(words: Any, size: int, parameter: int, dim: int, indices: Any) -> int:
+def _read(words: Any, size: int, parameter: int, dim: int, indices: Any) -> Any:
     """Fills `indices`; returns the bytes read, or −1 for a code that runs past the data or the dimension.
 
     `words` hold the `size` bytes of data, followed by at least 64 zeros.

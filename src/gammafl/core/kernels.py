@@ -1,6 +1,6 @@
 """The O(d) loops, compiled, and run on slices by a small pool of threads.
 
-Form of the loops: constant blocks of 32 elements whose hit flags are OR-ed without a branch, so that the
+Form of the loops: constant blocks of 64 elements whose hit flags are OR-ed without a branch, so that the
 compiler vectorises them; a block is looked at again only when something in it was hit. Indices are unsigned,
 which spares the test for negative ones. Each thread works on a slice of its own and results are joined in the
 order of the slices, so a result does not depend on the number of threads. The pool is Python's own with
@@ -22,7 +22,7 @@ from gammafl.core.jit import compiled
 Vector = NDArray[np.float32]
 Positions = NDArray[np.uint32]
 
-BLOCK = np.uint64(32)
+BLOCK = np.uint64(64)
 SLICE_AT_LEAST = 1 << 20
 """A slice shorter than this (4 MiB) is done before a second thread has woken up."""
 
@@ -68,8 +68,8 @@ def _collect(find: Callable[[int, int, Positions, Vector], tuple[int, int]], siz
     """
 
     def work(start: int, stop: int) -> list[tuple[Positions, Vector]]:
-        found = []
-        while start < stop:
+        found: list[tuple[Positions, Vector]] = []
+        while start < stop or not found:
             room = min(ROOM, stop - start) + int(BLOCK)
             indices, values = np.empty(room, np.uint32), np.empty(room, np.float32)
             start, count = find(start, stop, indices, values)
@@ -79,13 +79,10 @@ def _collect(find: Callable[[int, int, Positions, Vector], tuple[int, int]], siz
     pieces = [piece for part in on_slices(work, size) for piece in part]
     if len(pieces) == 1:
         return pieces[0][0].copy(), pieces[0][1].copy()
-    return (
-        np.concatenate([np.empty(0, np.uint32), *(piece[0] for piece in pieces)]),
-        np.concatenate([np.empty(0, np.float32), *(piece[1] for piece in pieces)]),
-    )
+    return np.concatenate([piece[0] for piece in pieces]), np.concatenate([piece[1] for piece in pieces])
 
 
-# --- largest magnitude: a guard that costs one read, or nothing where the vector is written anyway -----------
+# --- largest magnitude: a guard that costs one read, or nothing where the vector is written anyway --------
 
 
 @compiled
@@ -180,7 +177,8 @@ def add_and_take_above(delta: Vector, residual: Vector, threshold: float) -> tup
 DIGITS = ((20, 11), (9, 11), (0, 9))
 """The 31 magnitude bits in three digits: (shift, width)."""
 
-SAMPLE = 1 << 16
+SPARSE = 16
+"""For fewer than one in so many elements a sample tells where to look, which saves three passes of four."""
 
 
 @compiled
@@ -195,8 +193,8 @@ def _count_digits(bits: Any, prefix: Any, above: int, shift: int, width: int) ->
     return counts
 
 
-def _kth_largest_bits(bits: NDArray[np.uint32], k: int) -> tuple[int, int]:
-    """The bits of the k-th largest magnitude, and how many of that very magnitude belong to the k."""
+def _kth_largest_bits(bits: NDArray[np.uint32], k: int) -> int:
+    """The bits of the k-th largest magnitude."""
     prefix, above, wanted = 0, 31, k
     for shift, width in DIGITS:
         parts = on_slices(lambda a, b: _count_digits(bits[a:b], np.uint64(prefix), above, shift, width), bits.size)  # noqa: B023
@@ -204,34 +202,40 @@ def _kth_largest_bits(bits: NDArray[np.uint32], k: int) -> tuple[int, int]:
         place = int(np.searchsorted(from_the_top, wanted))
         wanted -= int(from_the_top[place - 1]) if place else 0
         prefix, above = (prefix << width) | ((1 << width) - 1 - place), shift
-    return prefix, wanted
+    return prefix
 
 
-def _sampled_limit(bits: NDArray[np.uint32], k: int) -> int:
-    """Magnitude bits that somewhat more than k elements reach, if the sample is a fair one."""
-    sample = bits[:: (bits.size // SAMPLE) | 1] & MAGNITUDE
+def _likely_bits(bits: NDArray[np.uint32], k: int) -> int:
+    """The bits of a magnitude that k elements and some more reach, if a sample of every n-th is a fair one."""
+    sample = bits[:: max(SPARSE, bits.size >> 16) | 1] & MAGNITUDE
     expected = k * sample.size / bits.size
     rank = min(sample.size, math.ceil(expected + 5 * math.sqrt(expected) + 5))
     return int(np.partition(sample, sample.size - rank)[sample.size - rank])
 
 
 @compiled
+def _emit_at_least(bits: Any, limit: Any, start: Any, stop: Any, indices: Any, found: Any, count: Any) -> Any:
+    for j in range(start, stop):
+        if np.uint32(bits[j] & MAGNITUDE) >= limit:
+            indices[count] = j
+            found[count] = bits[j]
+            count += np.uint64(1)
+    return count
+
+
+@compiled
 def _list_at_least(bits: Any, limit: Any, start: int, stop: int, indices: Any, found: Any) -> Any:
     first, end, room, count = np.uint64(start), np.uint64(stop), np.uint64(indices.size), np.uint64(0)
-    for base in range(first, end, BLOCK):
-        until = min(base + BLOCK, end)
+    whole = end - (end - first) % BLOCK
+    for base in range(first, whole, BLOCK):
         hit = False
-        for j in range(base, until):
+        for j in range(base, base + BLOCK):
             hit |= np.uint32(bits[j] & MAGNITUDE) >= limit
         if hit:
-            for j in range(base, until):
-                if np.uint32(bits[j] & MAGNITUDE) >= limit:
-                    indices[count] = j
-                    found[count] = bits[j]
-                    count += np.uint64(1)
+            count = _emit_at_least(bits, limit, base, base + BLOCK, indices, found, count)
             if count + BLOCK > room:
-                return until, count
-    return end, count
+                return base + BLOCK, count
+    return end, _emit_at_least(bits, limit, whole, end, indices, found, count)
 
 
 def _at_least(vector: Vector, limit: int) -> tuple[Positions, Vector]:
@@ -248,22 +252,21 @@ def take_largest(vector: Vector, k: int) -> tuple[Positions, Vector]:
     """Takes the k entries of largest magnitude out of `vector` and returns (indices, values).
 
     Exact, O(d), never more than k: among equal magnitudes the first positions win. Zeros carry nothing
-    and are not taken. In a long vector a sample tells which entries to look at, which mostly saves the
-    passes that find the k-th magnitude of all.
+    and are not taken.
     """
     k = min(k, vector.size)
     if k == 0:
         return np.empty(0, np.uint32), np.empty(0, np.float32)
     bits = vector.view(np.uint32)
-    sampled = vector.size >= 16 * max(k, SAMPLE)
-    indices, values = _at_least(vector, _sampled_limit(bits, k) if sampled else _kth_largest_bits(bits, k)[0])
+    sampled = vector.size >= SPARSE * max(k, 256)
+    indices, values = _at_least(vector, _likely_bits(bits, k) if sampled else _kth_largest_bits(bits, k))
     if sampled and len(indices) < k:
-        indices, values = _at_least(vector, _kth_largest_bits(bits, k)[0])
+        indices, values = _at_least(vector, _kth_largest_bits(bits, k))
     if len(indices) > k:
         magnitudes = values.view(np.uint32) & MAGNITUDE
-        kth, ties = _kth_largest_bits(magnitudes, k)
+        kth = np.partition(magnitudes, len(indices) - k)[len(indices) - k]
         kept = magnitudes > kth
-        kept[np.flatnonzero(magnitudes == kth)[:ties]] = True
+        kept[np.flatnonzero(magnitudes == kth)[: k - np.count_nonzero(kept)]] = True
         indices, values = indices[kept], values[kept]
     vector[indices] = 0
     return indices, values

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gammafl.core.errors import require
+from gammafl.core.errors import InputError
 
 MAX_DIM = 2**32 - 1
 """Positions are unsigned 32-bit numbers, in memory and on the wire."""
@@ -24,12 +24,14 @@ class SparseUpdate:
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, dim: int, indices: ArrayLike | None, values: ArrayLike) -> None:
-        require(0 <= index(dim) <= MAX_DIM, f"dim must be between 0 and {MAX_DIM}, got {dim}")
         self.dim = index(dim)
+        if not 0 <= self.dim <= MAX_DIM:
+            raise InputError(f"dim must be between 0 and {MAX_DIM}, got {dim}")
         self.values: NDArray[np.float32] = np.asarray(values, np.float32)
         self._positions = None if indices is None else _positions(indices, self.dim)
         count = self.dim if self._positions is None else len(self._positions)
-        require(self.values.shape == (count,), f"{count} indices for values of shape {self.values.shape}")
+        if self.values.shape != (count,):
+            raise InputError(f"{count} indices for values of shape {self.values.shape}")
 
     @property
     def indices(self) -> NDArray[np.uint32]:
@@ -70,7 +72,8 @@ def _positions(indices: ArrayLike, dim: int) -> NDArray[np.uint32]:
     array = np.asarray(indices)
     if array.size == 0:
         return np.empty(0, np.uint32)
-    whole = array.ndim == 1 and np.issubdtype(array.dtype, np.integer)
-    require(whole, f"indices must be a vector of whole numbers, got {array.dtype} of shape {array.shape}")
-    require(array.min() >= 0 and array.max() < dim, f"indices must be from 0 to {dim - 1}")
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise InputError(f"indices must be a vector of whole numbers, got {array.dtype} of shape {array.shape}")
+    if array.max() >= dim or (array.dtype.kind == "i" and array.min() < 0):
+        raise InputError(f"indices must be from 0 to {dim - 1}")
     return array.astype(np.uint32, copy=False)

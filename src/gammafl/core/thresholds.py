@@ -8,12 +8,13 @@ With g = √(γ_0γ_T), the geometric mean of the first and the last stepsize, a
 """
 
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from gammafl.core.errors import require
+from gammafl.core.errors import InputError, require
 from gammafl.core.stepsizes import Stepsize
 
 Units = Literal["update", "gradient"]
@@ -125,14 +126,16 @@ def rounded(threshold: float, digits: int | None = 3) -> float:
 def _spread(stepsize: Stepsize, t: Any, iterations: int, alpha: float) -> Any:
     """r^α + r^{−α} with r = γ_t / √(γ_0γ_T)."""
     mean = math.sqrt(float(stepsize(0))) * math.sqrt(float(stepsize(iterations)))
-    require(
-        mean > 0, f"the stepsize falls to {stepsize(iterations)} by iteration {iterations}; let it decay more slowly"
-    )
-    with np.errstate(over="ignore", divide="ignore"):
-        ratio = np.asarray(stepsize(t) / mean, np.float64)
-        spread = ratio**alpha + ratio**-alpha
-    require(bool(np.isfinite(spread).all()), f"the stepsize changes too much for alpha = {alpha}; use a smaller one")
-    return spread
+    if not mean > 0:
+        raise InputError(
+            f"the stepsize falls to {stepsize(iterations)} by iteration {iterations}; let it decay more slowly"
+        )
+    ratio = stepsize(t) / mean
+    try:
+        with np.errstate(over="raise", divide="raise") if isinstance(ratio, np.ndarray) else nullcontext():
+            return ratio**alpha + ratio**-alpha
+    except ArithmeticError:
+        raise InputError(f"the stepsize changes too much for alpha = {alpha}; use a smaller one") from None
 
 
 def _require_threshold(value: float) -> None:

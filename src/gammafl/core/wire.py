@@ -65,10 +65,13 @@ def decode(payload: bytes | bytearray | memoryview) -> SparseUpdate:
 
 def _encode_body(update: SparseUpdate, positions: PositionCoding, values: ValueCoding) -> tuple[int, bytes]:
     """(kinds, body). Only what `decode` gives back is encoded."""
-    magnitudes = _survey(np.ascontiguousarray(update.values).view(np.uint32))
+    numbers = np.ascontiguousarray(update.values)
+    magnitudes = _survey(numbers.view(np.uint32))
     require(magnitudes[0] <= FINITE, "an update with values that are not finite can't be sent")
+    in_order = update.entire or golomb.increase(np.ascontiguousarray(update.indices))
+    require(in_order, "indices must be strictly increasing")
     position_kind, position_bytes = _encode_positions(update, positions)
-    value_kind, value_bytes = _encode_values(np.ascontiguousarray(update.values), magnitudes, values)
+    value_kind, value_bytes = _encode_values(numbers, magnitudes, values)
     return POSITIONS.index(position_kind) | VALUES.index(value_kind) << 4, position_bytes + value_bytes
 
 
@@ -94,18 +97,16 @@ def _decode_header(data: bytes) -> tuple[PositionCoding, ValueCoding, int, int]:
 
 def _encode_positions(update: SparseUpdate, coding: PositionCoding) -> tuple[PositionCoding, bytes]:
     if coding == "all" or (coding == "auto" and len(update) == update.dim):
-        require(update.entire or golomb.increase(update.indices), "indices must be strictly increasing")
         require(len(update) == update.dim, "position coding 'all' is for updates of every position")
         return "all", b""
     indices = np.ascontiguousarray(update.indices)
-    require(golomb.increase(indices), "indices must be strictly increasing")
     parameter, rice_size = golomb.best_parameter(indices)
     sizes: dict[PositionCoding, int] = {
         "rice": 1 + rice_size,
         "bitmap": -(-update.dim // 8),
         "raw": 4 * len(update),
     }
-    kind = min(sizes, key=lambda name: sizes[name]) if coding == "auto" else coding
+    kind = min(sizes, key=sizes.__getitem__) if coding == "auto" else coding
     if kind == "rice":
         return kind, bytes([parameter]) + golomb.encode(indices, parameter, rice_size)
     if kind == "bitmap":
@@ -151,9 +152,9 @@ def _survey(bits: Any) -> Any:
     """(bits of the largest magnitude, bits set in any magnitude, runs of equal magnitude)."""
     largest, occurring, runs, last = np.uint32(0), np.uint32(0), 0, NO_MAGNITUDE
     for j in range(bits.size):
-        magnitude = bits[j] & MAGNITUDE
+        magnitude = np.uint32(bits[j] & MAGNITUDE)
         largest = max(largest, magnitude)
-        occurring |= magnitude
+        occurring = np.uint32(occurring | magnitude)
         runs += magnitude != last
         last = magnitude
     return largest, occurring, runs
@@ -164,7 +165,7 @@ def _write_runs(bits: Any, magnitudes: Any, starts: Any, signs: Any) -> None:
     """Fills each run's magnitude and start, and sets the bits of negative values in `signs`."""
     run, last = -1, NO_MAGNITUDE
     for j in range(bits.size):
-        magnitude = bits[j] & MAGNITUDE
+        magnitude = np.uint32(bits[j] & MAGNITUDE)
         if magnitude != last:
             run, last = run + 1, magnitude
             magnitudes[run] = magnitude
@@ -194,7 +195,7 @@ def _encode_values(values: Vector, survey: tuple[int, int, int], coding: ValueCo
         choices["f16"] = 2 * len(values)
     if 1 <= runs <= MAX_RUNS:
         choices["ternary"] = 2 + 8 * runs - 4 + -(-len(values) // 8)
-    kind = min(choices, key=lambda name: choices[name]) if coding == "auto" else coding
+    kind = min(choices, key=choices.__getitem__) if coding == "auto" else coding
     require(kind in choices, f"these values can't be sent as {kind} without loss")
     if kind == "f16":
         return kind, values.astype("<f2").tobytes()

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from gammafl.core.errors import require
+from gammafl.core.errors import InputError
 from gammafl.core.jit import compiled_reordering
 from gammafl.core.kernels import Vector
 from gammafl.tasks.base import LocalUpdate
@@ -52,7 +52,8 @@ class SoftmaxRegression:
             weights[size:],
             stepsizes,
         )
-        require(loss >= 0 or math.isnan(loss), f"targets must be classes from 0 to {self.classes - 1}")
+        if loss < 0:
+            raise InputError(f"targets must be classes from 0 to {self.classes - 1}")
         np.subtract(model, weights, out=self.delta)
         return LocalUpdate(self.delta, loss)
 

@@ -7,7 +7,10 @@ Flower looks for new messages and for replies every 0.1 s, which it has no setti
 """
 
 import os
+import signal
+import sys
 import time
+import traceback
 from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import version
@@ -16,7 +19,9 @@ os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
 os.environ["FLWR_DISABLE_UPDATE_CHECK"] = "1"
 os.environ["FLWR_LOG_LEVEL"] = "ERROR"
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # Ray's future default; else it warns
 
+import ray
 import torch
 import work
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -114,4 +119,10 @@ class Flower:
 if __name__ == "__main__":
     import flower  # itself, so that Ray sends the actors the ClientApp by name, as `flwr run` does, and not by value
 
-    work.serve(flower.Flower)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    try:
+        work.serve(flower.Flower)
+    except BaseException:
+        traceback.print_exc()
+        ray.shutdown()
+        os._exit(1)  # or Flower's server thread waits an hour for the replies of a simulation that is over

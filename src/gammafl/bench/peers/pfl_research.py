@@ -21,7 +21,7 @@ from pfl.algorithm.federated_averaging import FederatedAveraging
 from pfl.callback.base import TrainingProcessCallback
 from pfl.data.federated_dataset import FederatedDataset
 from pfl.data.pytorch import PyTorchTensorDataset
-from pfl.hyperparam import NNTrainHyperParams
+from pfl.hyperparam import NNEvalHyperParams, NNTrainHyperParams
 from pfl.metrics import Metrics, Weighted
 from pfl.model.pytorch import PyTorchModel
 from torch import Tensor, nn
@@ -106,6 +106,7 @@ class Pfl:
                 local_num_steps=self.spec.local_steps,
                 local_learning_rate=work.LEARNING_RATE,
             ),
+            model_eval_params=NNEvalHyperParams(local_batch_size=1),  # as good as no evaluation in iteration 0
             callbacks=[ends],
             send_metrics_to_platform=False,
         )

@@ -1,0 +1,120 @@
+"""A sheet on paper: what a round costs a client and the server, from unit costs measured here."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import cycle
+
+import numpy as np
+
+from gammafl.bench.measure import medians, repeated, show_seconds
+from gammafl.bench.wire import THRESHOLD, entropy, scattered
+from gammafl.core import aggregate
+from gammafl.core.compressors import HardThreshold
+from gammafl.core.error_feedback import ErrorFeedback
+from gammafl.core.kernels import largest_magnitude
+from gammafl.core.wire import HEADER, decode, encode
+from gammafl.report.progress import show_bytes
+from gammafl.report.tables import TextTable
+
+KEPT = 0.001
+LONG, MANY, FEW = 32_000_000, 100_000, 100
+
+
+@dataclass(frozen=True)
+class UnitCosts:
+    """Seconds: of compression for an element, of messages and their aggregation for an entry and for being one."""
+
+    element: float
+    encode_entry: float
+    encode_message: float
+    receive_entry: float
+    receive_message: float
+
+    def upload(self, dim: float) -> float:
+        """What a client's compression and message take."""
+        return self.element * dim + self.encode_entry * KEPT * dim + self.encode_message
+
+    def receive(self, dim: float) -> float:
+        """What a message and its aggregation take at the server."""
+        return self.receive_entry * KEPT * dim + self.receive_message
+
+
+def measure(repeats: int) -> UnitCosts:
+    """From a long vector, and from messages of many and of few entries in it."""
+    vector = np.random.default_rng(0).standard_normal(LONG, np.float32)
+    memory, turns = ErrorFeedback(HardThreshold(THRESHOLD), LONG), cycle([vector, -vector])
+    largest = largest_magnitude(vector)
+    many, few = scattered(LONG, MANY), scattered(LONG, FEW)
+    model, messages = np.zeros(LONG, np.float32), {"many": encode(many), "few": encode(few)}
+
+    def receive(message: bytes) -> None:
+        aggregate.subtract(model, [decode(message)], [0.5])
+
+    seconds = medians(
+        {
+            "compress": lambda: memory.compress(next(turns), 0, largest),
+            "encode many": partial(encode, many),
+            "encode few": repeated(partial(encode, few), 100),
+            "receive many": partial(receive, messages["many"]),
+            "receive few": repeated(partial(receive, messages["few"]), 100),
+        },
+        repeats,
+    )
+    encode_entry, receive_entry = (seconds[f"{what} many"] / MANY for what in ("encode", "receive"))
+    return UnitCosts(
+        seconds["compress"] / LONG,
+        encode_entry,
+        max(0.0, seconds["encode few"] / 100 - FEW * encode_entry),
+        receive_entry,
+        max(0.0, seconds["receive few"] / 100 - FEW * receive_entry),
+    )
+
+
+def message_bytes(dim: float) -> float:
+    """An upload with 0.1% of the entries kept: header, positions at 3% over their entropy, 4 bytes a value."""
+    return HEADER.size + 1.03 * dim * entropy(KEPT) / 8 + 4 * KEPT * dim
+
+
+def tables(costs: UnitCosts, dims: Sequence[float], clients: Sequence[float]) -> list[TextTable]:
+    units = TextTable(
+        "unit costs, measured",
+        ["", "time"],
+        [
+            ["compression, an element", show_seconds(costs.element)],
+            ["encoding, an entry", show_seconds(costs.encode_entry)],
+            ["encoding, a message", show_seconds(costs.encode_message)],
+            ["decoding and aggregating, an entry", show_seconds(costs.receive_entry)],
+            ["decoding and aggregating, a message", show_seconds(costs.receive_message)],
+        ],
+    )
+    of_client = TextTable(
+        "a client's round beside its training, 0.1% kept",
+        ["d", "model, update and residual", "compression and message", "uplink", "uplink of FedAVG", "downlink"],
+        [
+            [
+                f"{dim:.0e}",
+                show_bytes(12 * dim),
+                show_seconds(costs.upload(dim)),
+                show_bytes(message_bytes(dim)),
+                show_bytes(4 * dim),
+                show_bytes(4 * dim),
+            ]
+            for dim in dims
+        ],
+        "the downlink is the whole model",
+    )
+    of_server = TextTable(
+        "the server's round, 0.1% kept: one core, and the bytes that come in",
+        ["d", "model and its average", *(f"{n:.0e} uploads" for n in clients)],
+        [
+            [
+                f"{dim:.0e}",
+                show_bytes(8 * dim),
+                *(f"{show_seconds(n * costs.receive(dim))}, {show_bytes(n * message_bytes(dim))}" for n in clients),
+            ]
+            for dim in dims
+        ],
+        "a round's messages are held until all are in: as many bytes again, and 8 an entry once they are decoded",
+    )
+    return [units, of_client, of_server]
