@@ -9,6 +9,7 @@ from hypothesis.extra import numpy as hnp
 
 import gammafl as gf
 from gammafl.core import kernels
+from gammafl.core import threads as core_threads
 from gammafl.core.compressors import Compressor
 from gammafl.core.kernels import Vector
 from gammafl.core.sparse import SparseUpdate
@@ -43,7 +44,7 @@ def test_results_depend_neither_on_the_number_of_threads_nor_on_the_room_for_wha
     method: Compressor, threads: int, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernels, "SLICE_AT_LEAST", 100)
-    monkeypatch.setattr(kernels, "_threads", threads)
+    monkeypatch.setattr(core_threads, "_count", threads)
     monkeypatch.setattr(kernels, "ROOM", room)
     delta, residual = vectors(2, 10_007)
     expected, rest = round_update(method, delta, residual.copy(), 0)
@@ -120,7 +121,7 @@ def test_a_difference_comes_with_its_largest_magnitude(pair: Vector, threads: in
     out = np.empty(150, np.float32)
     with pytest.MonkeyPatch.context() as patch, np.errstate(over="ignore", invalid="ignore"):
         patch.setattr(kernels, "SLICE_AT_LEAST", 10)
-        patch.setattr(kernels, "_threads", threads)
+        patch.setattr(core_threads, "_count", threads)
         largest = kernels.difference(pair[0], pair[1], out)
         np.testing.assert_array_equal(out, pair[0] - pair[1])
         np.testing.assert_array_equal(largest, np.abs(out).max())

@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import gammafl as gf
-from gammafl.core import kernels
+from gammafl.core import threads as core_threads
 from gammafl.core.kernels import Vector
 from gammafl.tasks.base import LocalUpdate
 from gammafl.tasks.flat_module import FlatModule
@@ -23,9 +23,9 @@ STEPS = np.array([0.1, 0.07, 0.05], np.float32)
 
 @pytest.fixture(autouse=True)
 def _threads_restored() -> Iterator[None]:
-    before, of_torch = kernels.threads(), torch.get_num_threads()
+    before, of_torch = core_threads.count(), torch.get_num_threads()
     yield
-    kernels.set_threads(before)
+    core_threads.set_count(before)
     torch.set_num_threads(of_torch)
 
 
@@ -107,7 +107,7 @@ def test_a_target_that_is_no_class_is_named() -> None:
 def test_a_convolutional_network_trains_as_in_a_plain_loop(threads: int) -> None:
     module = small_cnn()
     task = task_of(module)
-    kernels.set_threads(threads)
+    core_threads.set_count(threads)
     for client, update in enumerate(updates(task, task.initial_model(np.random.default_rng(0)))):
         expected = by_hand(module, task, client)
         np.testing.assert_allclose(update.delta, expected.delta, rtol=1e-3, atol=1e-6)
@@ -122,7 +122,7 @@ def test_results_do_not_depend_on_how_many_clients_train_at_a_time(make: Callabl
     model = task.initial_model(np.random.default_rng(0))
     results = []
     for threads in (1, 2, 3, 7):
-        kernels.set_threads(threads)
+        core_threads.set_count(threads)
         trained = updates(task, model)
         results.append(([u.delta.tobytes() for u in trained], [u.loss for u in trained], task.evaluate(model)))
     assert results == [results[0]] * 4
@@ -171,7 +171,7 @@ def test_modules_that_draw_random_numbers_train_one_by_one() -> None:
     """Each client's dropout comes from its own seed, whoever else takes part."""
     task = task_of(nn.Sequential(nn.Flatten(), nn.Linear(432, 16), nn.Dropout(0.5), nn.Linear(16, 5)))
     model = task.initial_model(np.random.default_rng(0))
-    kernels.set_threads(2)
+    core_threads.set_count(2)
     together = updates(task, model)
     for client in range(5):
         (alone,) = updates(task, model, [client])
@@ -192,6 +192,6 @@ class SometimesRandom(nn.Module):
 
 def test_a_module_that_draws_only_now_and_then_is_refused_where_clients_share_the_random_state() -> None:
     task = task_of(SometimesRandom())
-    kernels.set_threads(2)
+    core_threads.set_count(2)
     with pytest.raises(gf.InputError, match="threads=1"):
         updates(task, task.initial_model(np.random.default_rng(0)))

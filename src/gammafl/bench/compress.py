@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from gammafl.bench.measure import Work, medians, repeated, show_seconds, verdict
-from gammafl.core import kernels
+from gammafl.core import kernels, threads
 from gammafl.core.compressors import Compressor, HardThreshold, TopK
 from gammafl.core.error_feedback import ErrorFeedback
 from gammafl.report.tables import TextTable
@@ -25,32 +25,32 @@ OUR_TOP_K, TORCH_TOP_K = "Top-k, ours, with error feedback", "torch.topk alone"
 NAIVE_TOP_K, NAIVE_HT = "torch.topk with error feedback", "torch hard threshold with error feedback"
 
 
-def tables(dims: list[int], threads: list[int], repeats: int) -> Iterator[TextTable]:
+def tables(dims: list[int], thread_counts: list[int], repeats: int) -> Iterator[TextTable]:
     """A table for each dimension and number of threads."""
-    before, of_torch = kernels.threads(), torch.get_num_threads()
+    before, of_torch = threads.count(), torch.get_num_threads()
     try:
         for dim in dims:
-            for count in threads:
-                kernels.set_threads(count)
+            for count in thread_counts:
+                threads.set_count(count)
                 torch.set_num_threads(count)
                 yield _table(dim, count, medians(_contenders(dim), repeats))
     finally:
-        kernels.set_threads(before)
+        threads.set_count(before)
         torch.set_num_threads(of_torch)
 
 
-def _table(dim: int, threads: int, seconds: dict[str, float]) -> TextTable:
+def _table(dim: int, count: int, seconds: dict[str, float]) -> TextTable:
     times = 1 if dim > 1_000_000 else REPEATED
     seconds = {name: value / times for name, value in seconds.items()}
     fused = seconds[FUSED]
     rows = [
-        [name, show_seconds(value), f"{value / seconds[COPY]:.2f}×", _compared(name, value / fused, dim, threads)]
+        [name, show_seconds(value), f"{value / seconds[COPY]:.2f}×", _compared(name, value / fused, dim, count)]
         for name, value in seconds.items()
     ]
     top_k = seconds[NAIVE_TOP_K] / seconds[OUR_TOP_K]
-    note = f"our Top-k is faster than torch.topk with error feedback by {_against(top_k, 8, dim, 2, threads)}"
+    note = f"our Top-k is faster than torch.topk with error feedback by {_against(top_k, 8, dim, 2, count)}"
     return TextTable(
-        f"compression: d = {dim:,}, {threads} thread(s), 0.1% kept",
+        f"compression: d = {dim:,}, {count} thread(s), 0.1% kept",
         ["", "median", "of the copy", "slower than the fused kernel by"],
         rows,
         note,
@@ -62,15 +62,15 @@ WANTED_SMALL = {NAIVE_TOP_K: 9.0, NAIVE_HT: 9.0}
 LARGE, REPEATED = 100_000_000, 50
 
 
-def _compared(name: str, ratio: float, dim: int, threads: int) -> str:
+def _compared(name: str, ratio: float, dim: int, count: int) -> str:
     if name == COPY:
-        return _against(ratio, 1.0, dim, 1, threads)
+        return _against(ratio, 1.0, dim, 1, count)
     wanted = (WANTED if dim >= LARGE else WANTED_SMALL if dim < 1_000_000 else {}).get(name)
-    return f"{ratio:.3g}×" if wanted is None or threads < 2 else verdict(ratio, wanted)
+    return f"{ratio:.3g}×" if wanted is None or count < 2 else verdict(ratio, wanted)
 
 
-def _against(ratio: float, wanted: float, dim: int, at_least_threads: int, threads: int) -> str:
-    stated = dim >= LARGE and threads >= at_least_threads
+def _against(ratio: float, wanted: float, dim: int, at_least_threads: int, count: int) -> str:
+    stated = dim >= LARGE and count >= at_least_threads
     return verdict(ratio, wanted) if stated else f"{ratio:.3g}×"
 
 

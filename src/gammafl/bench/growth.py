@@ -16,7 +16,7 @@ import numpy as np
 
 from gammafl.bench.measure import show_seconds, verdict
 from gammafl.config import EvaluationSettings, Input, NoAverage
-from gammafl.core import kernels
+from gammafl.core import threads
 from gammafl.core.methods import MethodSettings, make_method
 from gammafl.core.stepsizes import Constant
 from gammafl.federated import rounds
@@ -79,7 +79,7 @@ def _measured(n: int, rounds_each: int, budget: int | None) -> Cost:
 
 
 def _run(n: int, rounds_each: int, budget: int | None) -> Cost:
-    kernels.set_threads(1)
+    threads.set_count(1)
     random = np.random.default_rng(0)
     images = random.integers(0, 256, (IMAGES, 1, 32, 32), np.uint8)
     labels = random.integers(0, 10, IMAGES, np.uint8)

@@ -11,7 +11,7 @@ import numpy as np
 
 from gammafl.bench.peers import work
 from gammafl.config import EvaluationSettings, Input, NoAverage
-from gammafl.core import kernels
+from gammafl.core import threads
 from gammafl.core.methods import MethodSettings, make_method
 from gammafl.core.stepsizes import Constant
 from gammafl.federated import rounds
@@ -46,7 +46,7 @@ class Gammafl:
     name = f"gammafl {version('gammafl')}"
 
     def __init__(self, spec: work.Work) -> None:
-        kernels.set_threads(spec.threads)
+        threads.set_count(spec.threads)
         task, stepsize, iterations = make_task(spec), Constant(work.LEARNING_RATE), ROUNDS * spec.local_steps
         settings = MethodSettings(dimension(task), tensor_sizes(task), stepsize, iterations, KEPT[spec.model])
         plan = Plan(

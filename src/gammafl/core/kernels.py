@@ -3,19 +3,17 @@
 Form of the loops: constant blocks of 64 elements whose hit flags are OR-ed without a branch, so that the
 compiler vectorises them; a block is looked at again only when something in it was hit. Indices are unsigned,
 which spares the test for negative ones. Each thread works on a slice of its own and results are joined in the
-order of the slices, so a result does not depend on the number of threads. The pool is Python's own with
-kernels that release the GIL: numba's threading layers abort on concurrent use or break after a fork.
+order of the slices, so a result does not depend on the number of threads.
 """
 
 import math
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gammafl.core import threads
 from gammafl.core.errors import require
 from gammafl.core.jit import compiled
 
@@ -32,33 +30,10 @@ ROOM = 1 << 16
 MAGNITUDE = np.uint32(0x7FFFFFFF)
 """Mask of a float32's bits without the sign; as integers they order like |v|, with infinity and NaN last."""
 
-_threads = os.cpu_count() or 1
-_pool: tuple[int, ThreadPoolExecutor] | None = None
-
-
-def threads() -> int:
-    """How many threads may be used at a time."""
-    return _threads
-
-
-def set_threads(count: int) -> None:
-    """Use at most `count` threads (default: all cores)."""
-    global _threads
-    _threads = max(1, count)
-
 
 def on_slices(work: Callable[[int, int], Any], size: int) -> list[Any]:
     """`work(start, stop)` for slices that cover 0…size in order; in threads where that pays."""
-    global _pool
-    parts = max(1, min(_threads, size // SLICE_AT_LEAST))
-    if parts == 1:
-        return [work(0, size)]
-    if _pool is None or _pool[0] != os.getpid():  # a forked child has the object but not its threads
-        _pool = (os.getpid(), ThreadPoolExecutor(os.cpu_count() or 1, "gammafl-kernel"))
-    block = int(BLOCK)
-    step = -(-size // parts // block) * block
-    bounds = [(start, min(start + step, size)) for start in range(0, size, step)]
-    return list(_pool[1].map(lambda bound: work(*bound), bounds))
+    return threads.share_out(work, size, SLICE_AT_LEAST, int(BLOCK))
 
 
 def _collect(find: Callable[[int, int, Positions, Vector], tuple[int, int]], size: int) -> tuple[Positions, Vector]:

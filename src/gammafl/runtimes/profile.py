@@ -8,7 +8,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from gammafl import seeds
 from gammafl.config import RunConfig
-from gammafl.core import kernels
+from gammafl.core import threads
 from gammafl.core.kernels import Vector
 from gammafl.federated import rounds, server
 from gammafl.federated.plan import Plan
@@ -50,15 +50,15 @@ def phases_table(summary: dict[str, Any]) -> TextTable:
 def operators_table(config: RunConfig, data_dir: Path | None, rounds_profiled: int = 3, shown: int = 8) -> TextTable:
     """torch's operators in the local training of the first rounds, on one thread."""
     plan = make_plan(config, data_dir, lambda _: None)
-    model, before = rounds.start(plan).model, kernels.threads()
-    kernels.set_threads(1)
+    model, before = rounds.start(plan).model, threads.count()
+    threads.set_count(1)
     try:
         _train(plan, model, 0)
         with profile(activities=[ProfilerActivity.CPU]) as profiler:
             for number in range(rounds_profiled):
                 _train(plan, model, number)
     finally:
-        kernels.set_threads(before)
+        threads.set_count(before)
     found = [(event.key, event.self_cpu_time_total) for event in profiler.key_averages()]
     total = sum(time for _, time in found) or 1
     largest = sorted(found, key=lambda item: -item[1])[:shown]

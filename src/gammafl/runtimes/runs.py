@@ -10,7 +10,7 @@ from typing import Any
 
 from gammafl import seeds
 from gammafl.config import ConstantStepsize, ExponentialStepsize, RunConfig
-from gammafl.core import kernels
+from gammafl.core import threads
 from gammafl.core.compressors import Compressor, Half, Ternary, with_dense_tail
 from gammafl.core.errors import InputError
 from gammafl.core.methods import MethodSettings, make_method
@@ -57,7 +57,7 @@ def execute(
     began = time.perf_counter()
     memory.forget_peak()
     if config.threads is not None:
-        kernels.set_threads(config.threads)
+        threads.set_count(config.threads)
     plan = make_plan(config, data_dir, progress.say)
     with directory.claimed(config):
         saved = _load_or_start(plan, directory, progress.say)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gammafl.config import RunConfig
-from gammafl.core import kernels
+from gammafl.core import threads
 from gammafl.core.errors import InputError
 from gammafl.report.progress import Progress, Status
 from gammafl.runtimes.runs import execute
@@ -68,15 +68,15 @@ def _one_by_one(jobs: list[Job], follow: Follow, progress: Progress) -> list[Sum
     """In this process, with one thread, so that one job takes one core."""
     done: list[Summary] = []
     left = list(jobs)
-    before = kernels.threads()
-    kernels.set_threads(1)
+    before = threads.count()
+    threads.set_count(1)
     try:
         while left:
             job = left.pop(0)
             done.append(job.run(progress))
             left += follow(job, done[-1])
     finally:
-        kernels.set_threads(before)
+        threads.set_count(before)
     return done
 
 
@@ -100,7 +100,7 @@ _progress: Progress
 def _start_worker(events: "mp.Queue[str | Status]") -> None:
     global _progress
     _progress = _ToParent(events)
-    kernels.set_threads(1)
+    threads.set_count(1)
 
 
 def _work(job: Job) -> Summary:

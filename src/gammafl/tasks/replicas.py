@@ -18,7 +18,6 @@ from gammafl.core.kernels import Vector
 from gammafl.tasks.base import LocalUpdate
 from gammafl.tasks.flat_module import Buffers, FlatModule
 from gammafl.tasks.pool_first import pool_first
-from gammafl.tasks.softmax_regression import SoftmaxRegression, is_softmax_regression
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Result = TypeVar("Result")
@@ -27,18 +26,15 @@ Result = TypeVar("Result")
 class Replica:
     """A copy of `module`, arranged for speed."""
 
-    def __init__(self, module: nn.Module, loss: Loss, buffers: Buffers, batch_size: int) -> None:
+    def __init__(self, module: nn.Module, loss: Loss, buffers: Buffers) -> None:
         module = copy.deepcopy(module)
         pool_first(module)
         self.flat = FlatModule(module, buffers, channels_last=True)
         self.loss = loss
-        self._direct = SoftmaxRegression(module) if is_softmax_regression(module, loss, batch_size) else None
         self._delta: Vector | None = None
 
     def train(self, model: Vector, inputs: torch.Tensor, targets: torch.Tensor, stepsizes: Vector) -> LocalUpdate:
         """A step for each stepsize, on its share of the samples; valid until the next call."""
-        if self._direct is not None and targets.dtype == torch.int64 and targets.dim() == 1:
-            return self._direct.train(model, inputs, targets, stepsizes)
         self.flat.module.train()
         self.flat.load(model)
         size = len(inputs) // len(stepsizes)
@@ -55,8 +51,6 @@ class Replica:
     @torch.no_grad()
     def draws_random_numbers(self, model: Vector, inputs: torch.Tensor) -> bool:
         """Whether a training step draws from torch's random state, as dropout does; the state stays as it was."""
-        if self._direct is not None:
-            return False
         self.flat.module.train()
         self.flat.load(model)
         state = torch.get_rng_state()

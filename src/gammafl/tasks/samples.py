@@ -18,6 +18,20 @@ Indices = NDArray[np.int64]
 Transform = Callable[[torch.Tensor], torch.Tensor]
 
 
+@dataclass(frozen=True)
+class Table:
+    """Samples as rows of plain arrays, for code that takes them apart itself: input · scale − shift, and a class.
+
+    `rows` are those of this client, None for all; an array may be shared by many clients.
+    """
+
+    inputs: NDArray[Any]
+    labels: NDArray[np.integer]
+    rows: Indices | None
+    scale: Vector
+    shift: Vector
+
+
 class Samples(Protocol):
     """A client's data, or the test set."""
 
@@ -48,6 +62,10 @@ class Normaliser:
         else:
             _normalise(planes, rows, self.scale, self.shift, out.reshape(count, -1, channels))
         return torch.from_numpy(out).permute(0, 3, 1, 2)
+
+    def by_pixel(self, pixels: int) -> tuple[Vector, Vector]:
+        """Scale and shift of every value of an image [channels, pixels]."""
+        return np.repeat(self.scale, pixels), np.repeat(self.shift, pixels)
 
 
 @compiled
@@ -99,6 +117,13 @@ class ImageSamples:
         images = self.augment(torch.from_numpy(self.images[rows]))
         return self.normalise(images.contiguous().numpy(), np.arange(len(rows))), labels
 
+    def table(self) -> Table | None:
+        """The bytes; none where they are changed at random before they are used."""
+        if self.augment is not None:
+            return None
+        scale, shift = self.normalise.by_pixel(self.images[0, 0].size)
+        return Table(self.images.reshape(len(self.images), -1), self.labels, self.chosen, scale, shift)
+
 
 class ImageShards(Sequence[ImageSamples]):
     """The clients' samples, made when a client is asked for: a client that never takes part costs its row numbers."""
@@ -144,6 +169,14 @@ class TensorSamples:
     def batch(self, indices: Indices) -> Batch:
         rows = torch.from_numpy(indices)
         return self.inputs[rows], self.targets[rows]
+
+    def table(self) -> Table | None:
+        """The tensors, where they are numbers and classes."""
+        if self.inputs.dtype != torch.float32 or self.targets.dtype != torch.int64 or self.targets.dim() != 1:
+            return None
+        inputs = self.inputs.flatten(1).contiguous().numpy()
+        ones = np.ones(inputs.shape[1], np.float32)
+        return Table(inputs, self.targets.numpy(), None, ones, 0 * ones)
 
 
 class DatasetSamples:

@@ -1,23 +1,31 @@
-"""Logistic regression by its own gradient: all local steps of a client are one compiled call.
+"""Logistic regression by its own gradient: the local steps of many clients are one compiled call.
 
 For logits z = W·u + b and cross-entropy, ∂f/∂z = softmax(z) − onehot(y). No graph is built, nothing is allocated in
-a step, and the interpreter is free for another client meanwhile. Rows are taken four at a time, and classes two at a
-time, so that what was loaded is used more than once.
+a step, images stay bytes until a step needs them, and threads share out the clients without the interpreter. Rows
+are taken four at a time, and classes two at a time, so that what was loaded is used more than once.
 """
 
 import math
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 from torch import nn
 
+from gammafl.core import threads
 from gammafl.core.errors import InputError
 from gammafl.core.jit import compiled_reordering
 from gammafl.core.kernels import Vector
 from gammafl.tasks.base import LocalUpdate
+from gammafl.tasks.samples import Indices, Table
 
 ROWS = 4
+AT_ONCE = 64
+"""Clients whose updates are held at a time."""
+NO_CLASS = -1.0
+FLOAT32_MAX = np.finfo(np.float32).max
 
 
 def is_softmax_regression(module: nn.Module, loss: Any, batch_size: int) -> bool:
@@ -34,51 +42,115 @@ def is_softmax_regression(module: nn.Module, loss: Any, batch_size: int) -> bool
 
 
 class SoftmaxRegression:
-    """Local steps on a vector of W, [classes, features], and then b."""
+    """Local steps on a vector of W, [classes, features], and then b, for clients whose samples are plain arrays."""
 
     def __init__(self, module: nn.Module) -> None:
         linear = next(part for part in module.modules() if isinstance(part, nn.Linear))
         self.classes, self.features = linear.out_features, linear.in_features
-        self.delta = np.empty(self.classes * (self.features + 1), np.float32)
+        self._deltas = np.empty((0, self.classes * (self.features + 1)), np.float32)
 
-    def train(self, model: Vector, inputs: torch.Tensor, targets: torch.Tensor, stepsizes: Vector) -> LocalUpdate:
-        """A step for each stepsize, on its share of the samples."""
-        weights, size = self.delta, self.classes * self.features
-        weights[:] = model
-        loss = _descend(
-            inputs.reshape(len(inputs), self.features).numpy(),
-            targets.numpy(),
-            weights[:size].reshape(self.classes, self.features),
-            weights[size:],
-            stepsizes,
-        )
-        if loss < 0:
+    def train(
+        self, tables: Sequence[Table], draws: Sequence[Indices], model: Vector, stepsizes: Vector
+    ) -> Iterator[LocalUpdate]:
+        """For each client a step a stepsize, each on its share of the client's draws."""
+        clients = list(zip(tables, draws, strict=True))
+        for _, sharing in groupby(clients, key=lambda client: _address(client[0].inputs)):
+            same = list(sharing)
+            for start in range(0, len(same), AT_ONCE):
+                yield from self._together(same[start : start + AT_ONCE], model, stepsizes)
+
+    def _together(
+        self, clients: Sequence[tuple[Table, Indices]], model: Vector, stepsizes: Vector
+    ) -> Iterator[LocalUpdate]:
+        """Clients that share an array of inputs, shared out over the threads."""
+        data, count = clients[0][0], len(clients)
+        rows = np.stack([drawn if table.rows is None else table.rows[drawn] for table, drawn in clients])
+        if len(self._deltas) < count:
+            self._deltas = np.empty((count, model.size), np.float32)
+        losses, largest = np.empty(count), np.empty(count, np.float32)
+
+        def work(start: int, stop: int) -> None:
+            part = slice(start, stop)
+            results = self._deltas[part], losses[part], largest[part]
+            _train(data.inputs, data.labels, rows[part], data.scale, data.shift, model, stepsizes, *results)
+
+        threads.share_out(work, count)
+        if (losses == NO_CLASS).any():
             raise InputError(f"targets must be classes from 0 to {self.classes - 1}")
-        np.subtract(model, weights, out=self.delta)
-        return LocalUpdate(self.delta, loss)
+        for client in range(count):
+            yield LocalUpdate(self._deltas[client], float(losses[client]), float(largest[client]))
+
+
+def _address(array: NDArray[Any]) -> int:
+    return array.__array_interface__["data"][0]
 
 
 @compiled_reordering
-def _descend(inputs: Any, targets: Any, weights: Any, bias: Any, stepsizes: Any) -> float:
-    """Mean loss over the steps, x ← x − γ·∇f in each; −1 if a target is not a class."""
-    classes, batch = bias.size, inputs.shape[0] // stepsizes.size
-    slopes = np.empty((batch, classes), np.float32)
+def _train(
+    data: Any,
+    labels: Any,
+    rows: Any,
+    scale: Any,
+    shift: Any,
+    model: Any,
+    steps: Any,
+    deltas: Any,
+    losses: Any,
+    top: Any,
+) -> None:
+    """Δ, mean loss and max |Δ_j| of each client."""
+    features, batch = scale.size, rows.shape[1] // steps.size
+    classes = model.size // (features + 1)
+    inputs, slopes = np.empty((batch, features), np.float32), np.empty((batch, classes), np.float32)
+    for client in range(rows.shape[0]):
+        flat = deltas[client]
+        flat[:] = model
+        weights, bias = flat[: classes * features].reshape(classes, features), flat[classes * features :]
+        total = 0.0
+        for step in range(steps.size):
+            chosen = rows[client, step * batch : (step + 1) * batch]
+            for i in range(batch):
+                sample, to = data[chosen[i]], inputs[i]
+                for j in range(features):
+                    to[j] = np.float32(sample[j]) * scale[j] - shift[j]
+            loss = _step(inputs, labels, chosen, weights, bias, slopes, steps[step])
+            if loss == NO_CLASS:
+                losses[client] = NO_CLASS
+                return
+            total += loss
+        losses[client] = total / steps.size
+        top[client] = _difference(model, flat)
+
+
+@compiled_reordering
+def _difference(model: Any, weights: Any) -> Any:
+    """weights ← model − weights; returns the largest magnitude, NaN if any is not finite."""
+    largest, finite = np.float32(0), True
+    for j in range(model.size):
+        weights[j] = model[j] - weights[j]
+        largest = max(largest, abs(weights[j]))
+        finite &= abs(weights[j]) <= FLOAT32_MAX
+    return largest if finite else np.float32(np.nan)
+
+
+@compiled_reordering
+def _step(inputs: Any, labels: Any, chosen: Any, weights: Any, bias: Any, slopes: Any, stepsize: Any) -> float:
+    """x ← x − γ·∇f(x); returns the mean loss, or `NO_CLASS` if a target is none."""
+    batch, classes = slopes.shape
+    _logits(inputs, weights, bias, slopes)
     total = 0.0
-    for step in range(stepsizes.size):
-        rows = inputs[step * batch : (step + 1) * batch]
-        _logits(rows, weights, bias, slopes)
-        for i in range(batch):
-            target = targets[step * batch + i]
-            if not 0 <= target < classes:
-                return -1.0
-            total += _loss_and_slope(slopes[i], target)
-        scale = stepsizes[step] / np.float32(batch)
-        for i in range(batch):
-            for k in range(classes):
-                slopes[i, k] *= scale
-                bias[k] -= slopes[i, k]
-        _subtract_products(slopes, rows, weights)
-    return total / (batch * stepsizes.size)
+    for i in range(batch):
+        target = np.int64(labels[chosen[i]])
+        if not 0 <= target < classes:
+            return NO_CLASS
+        total += _loss_and_slope(slopes[i], target)
+    scale = stepsize / np.float32(batch)
+    for i in range(batch):
+        for k in range(classes):
+            slopes[i, k] *= scale
+            bias[k] -= slopes[i, k]
+    _subtract_products(slopes, inputs, weights)
+    return total / batch
 
 
 @compiled_reordering

@@ -12,13 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from gammafl.core import kernels
+from gammafl.core import threads
 from gammafl.core.errors import InputError, require
 from gammafl.core.kernels import Vector
 from gammafl.tasks.base import Evaluation, LocalUpdate
 from gammafl.tasks.flat_module import Buffers, FlatModule, shapes
 from gammafl.tasks.replicas import Loss, Replica, Replicas
-from gammafl.tasks.samples import Samples
+from gammafl.tasks.samples import ImageSamples, Samples, Table, TensorSamples
+from gammafl.tasks.softmax_regression import SoftmaxRegression, is_softmax_regression
 
 Metric = Literal["accuracy", "perplexity", "loss"]
 FINGERPRINTED = 1000
@@ -62,9 +63,10 @@ class TorchTask:
         self._start = FlatModule(copy.deepcopy(module), buffers)
         self.tensors = shapes(self._start.parameters)
         self.statistics = shapes(self._start.statistics)
-        self._replicas = Replicas(lambda: Replica(self._start.module, loss, buffers, batch_size))
+        self._replicas = Replicas(lambda: Replica(self._start.module, loss, buffers))
         self._initial = None if initialise else self._start.weights.numpy().copy()
         self._draws: bool | None = None
+        self._softmax = SoftmaxRegression(module) if is_softmax_regression(module, loss, batch_size) else None
 
     def fingerprint(self) -> int:
         """A checksum of the clients' sizes, and of a few samples of as many as `FINGERPRINTED` clients."""
@@ -93,20 +95,32 @@ class TorchTask:
         Where a step draws random numbers, as dropout does, it is one client at a time with torch's own threads
         instead, since torch has one random state for all.
         """
+        if self._softmax is not None and (tables := self._tables(clients)) is not None:
+            size = len(stepsizes) * self.batch_size
+            draws = [rng.integers(self.client_sizes[i], size=size) for i, rng in zip(clients, rngs, strict=True)]
+            yield from self._softmax.train(tables, draws, model, stepsizes)
+            return
         at_once = self._clients_at_once(clients[0], model)
         yield from self._replicas.in_order(self._jobs(clients, model, stepsizes, rngs), at_once)
         if at_once > 1 and not torch.equal(self._random_state, torch.get_rng_state()):
             raise InputError("the module draws random numbers, but not in every step; use --set threads=1")
 
+    def _tables(self, clients: Sequence[int]) -> list[Table] | None:
+        """The clients' samples as plain arrays, if all have them."""
+        samples = [self.clients[client] for client in clients]
+        tables = [one.table() for one in samples if isinstance(one, ImageSamples | TensorSamples)]
+        found = [table for table in tables if table is not None]
+        return found if len(found) == len(clients) else None
+
     def _clients_at_once(self, client: int, model: Vector) -> int:
-        threads = kernels.threads()
-        if threads > 1 and self._draws is None:
+        allowed = threads.count()
+        if allowed > 1 and self._draws is None:
             with torch.random.fork_rng(devices=[]):
                 samples = self.clients[client]
                 inputs, _ = samples.batch(np.arange(self.batch_size) % len(samples))
                 self._draws = self._replicas.first.draws_random_numbers(model, inputs)
-        torch.set_num_threads(threads if self._draws else 1)
-        return 1 if self._draws else threads
+        torch.set_num_threads(allowed if self._draws else 1)
+        return 1 if self._draws else allowed
 
     def _jobs(
         self, clients: Sequence[int], model: Vector, stepsizes: Vector, rngs: Sequence[np.random.Generator]
@@ -123,10 +137,10 @@ class TorchTask:
     def evaluate(self, model: Vector) -> Evaluation:
         torch.set_num_threads(1)
         batches = self._evaluation_batches()
-        threads = min(kernels.threads(), len(batches))
-        shares = [batches[len(batches) * i // threads : len(batches) * (i + 1) // threads] for i in range(threads)]
+        at_once = min(threads.count(), len(batches))
+        shares = [batches[len(batches) * i // at_once : len(batches) * (i + 1) // at_once] for i in range(at_once)]
         jobs = (partial(self._evaluate, model, share) for share in shares)
-        sums = np.sum([part for parts in self._replicas.in_order(jobs, threads) for part in parts], axis=0)
+        sums = np.sum([part for parts in self._replicas.in_order(jobs, at_once) for part in parts], axis=0)
         count = sum(map(len, batches))
         loss, accuracy = (sums / count).tolist()
         return Evaluation(
