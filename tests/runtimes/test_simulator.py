@@ -76,7 +76,7 @@ def test_a_data_set_with_items_does_what_its_tensors_do() -> None:
             return self.inputs[i], int(self.labels[i])
 
     clients, test = blobs()
-    model = nn.Linear(8, 3)
+    model = network()
     by_tensors = gf.simulate(model, clients, test, stepsize=STEPSIZE, iterations=50)
     by_items = gf.simulate(
         model, [Items(c.tensors) for c in clients], Items(test.tensors), stepsize=STEPSIZE, iterations=50

@@ -6,7 +6,7 @@ or break after a fork.
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 Result = TypeVar("Result")
@@ -33,13 +33,20 @@ def share_out(work: Callable[[int, int], Result], size: int, at_least: int = 1, 
     There is a part a thread, but none smaller than `at_least`; parts begin at multiples of `block`. This thread does
     the first part itself.
     """
-    global _pool
     parts = max(1, min(_count, size // at_least))
-    if parts == 1:
-        return [work(0, size)]
+    step = -(-size // parts // block) * block
+    others = begin(work, step, size, parts - 1, block)
+    return [work(0, min(step, size)), *(other.result() for other in others)]
+
+
+def begin(
+    work: Callable[[int, int], Result], start: int, stop: int, parts: int, block: int = 1
+) -> list[Future[Result]]:
+    """`work` for `parts` parts of start…stop, begun in other threads."""
+    global _pool
+    if start >= stop:
+        return []
     if _pool is None or _pool[0] != os.getpid():  # a forked child has the object but not its threads
         _pool = (os.getpid(), ThreadPoolExecutor(CORES, "gammafl"))
-    step = -(-size // parts // block) * block
-    bounds = [(start, min(start + step, size)) for start in range(0, size, step)]
-    others = [_pool[1].submit(work, *bound) for bound in bounds[1:]]
-    return [work(*bounds[0]), *(other.result() for other in others)]
+    step = -(-(stop - start) // parts // block) * block
+    return [_pool[1].submit(work, first, min(first + step, stop)) for first in range(start, stop, step)]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol, overload
 
 import numpy as np
@@ -42,7 +43,7 @@ class Samples(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Normaliser:
     """uint8 → value · scale − shift, a scale and a shift for each channel."""
 
@@ -63,6 +64,7 @@ class Normaliser:
             _normalise(planes, rows, self.scale, self.shift, out.reshape(count, -1, channels))
         return torch.from_numpy(out).permute(0, 3, 1, 2)
 
+    @lru_cache(maxsize=1)  # noqa: B019 the one size that a data set has
     def by_pixel(self, pixels: int) -> tuple[Vector, Vector]:
         """Scale and shift of every value of an image [channels, pixels]."""
         return np.repeat(self.scale, pixels), np.repeat(self.shift, pixels)
