@@ -51,6 +51,13 @@ def test_run_writes_a_run_directory_and_says_what_came_out(
     assert json.loads((path / "summary.json").read_text())["method"] == method
 
 
+def test_profile_shows_where_the_time_went(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = gammafl("run", "logistic-mini", "--set", "iterations=50", "--profile", capsys=capsys)
+    assert code == 0
+    for line in ("local training", "compressing and encoding", "whatever is neither", "operators of local"):
+        assert line in out
+
+
 def test_json_output_is_json_lines_that_end_in_the_summary(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = gammafl("run", "logistic-mini", "--method", "ht", *QUICK, "--json", capsys=capsys)
     lines = [json.loads(line) for line in out.splitlines()]
@@ -254,7 +261,9 @@ def test_a_full_disk_is_one_clear_line_and_the_run_resumes(in_tmp: Path) -> None
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("command", ["run", "compare", "calibrate", "data list", "data get", "tasks"])
+@pytest.mark.parametrize(
+    "command", ["run", "compare", "calibrate", "data list", "data get", "tasks", "bench compress", "bench simulate"]
+)
 def test_help_shows_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = gammafl(*command.split(), "--help", capsys=capsys)
     assert code == 0
