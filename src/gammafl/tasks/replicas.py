@@ -7,7 +7,7 @@ twice as fast as one after the other. Each copy computes with one thread, so res
 import copy
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 import numpy as np
@@ -70,7 +70,7 @@ class Replicas:
 
     @property
     def first(self) -> Replica:
-        return self._get(1)[0]
+        return self.get(1)[0]
 
     def in_order(self, jobs: Iterable[Callable[[Replica], Result]], threads: int) -> Iterator[Result]:
         """The jobs' results in their order, `threads` of them at a time.
@@ -82,18 +82,21 @@ class Replicas:
             return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(initializer=torch.set_num_threads, initargs=(1,), max_workers=threads)
-        free = deque(self._get(threads))
+        free = deque(self.get(threads))
         running: deque[tuple[Replica, Future[Result]]] = deque()
-        for job in jobs:
-            running.append((replica := free.popleft(), self._pool.submit(job, replica)))
-            if not free:
-                replica, future = running.popleft()
-                yield future.result()
-                free.append(replica)
-        for _, future in running:
-            yield future.result()
+        try:
+            for job in jobs:
+                running.append((replica := free.popleft(), self._pool.submit(job, replica)))
+                if not free:
+                    yield running[0][1].result()
+                    free.append(running.popleft()[0])
+            while running:
+                yield running[0][1].result()
+                running.popleft()
+        finally:
+            wait([future for _, future in running])  # nobody gets a copy that is still at work
 
-    def _get(self, count: int) -> list[Replica]:
+    def get(self, count: int) -> list[Replica]:
         while len(self._made) < count:
             self._made.append(self._make())
         return self._made[:count]

@@ -79,14 +79,16 @@ class SoftmaxRegression:
 
         own = count if threads.count() == 1 else max(1, int(OWN_SHARE * count / threads.count()))
         others = threads.begin(work, own, count, threads.count() - 1)
-        work(0, own)
-        for client in range(count):
-            if client == own:
-                wait(others)
-            if losses[client] == NO_CLASS:
-                wait(others)
-                raise InputError(f"targets must be classes from 0 to {self.classes - 1}")
-            yield LocalUpdate(self._deltas[client], float(losses[client]), float(largest[client]))
+        try:
+            work(0, own)
+            for client in range(count):
+                if client == own:
+                    wait(others)
+                if losses[client] == NO_CLASS:
+                    raise InputError(f"targets must be classes from 0 to {self.classes - 1}")
+                yield LocalUpdate(self._deltas[client], float(losses[client]), float(largest[client]))
+        finally:
+            wait(others)  # nobody writes into `_deltas` any more
 
 
 def _address(array: NDArray[Any]) -> int:

@@ -100,7 +100,7 @@ class TorchTask:
             draws = [rng.integers(self.client_sizes[i], size=size) for i, rng in zip(clients, rngs, strict=True)]
             yield from self._softmax.train(tables, draws, model, stepsizes)
             return
-        at_once = self._clients_at_once(clients[0], model)
+        at_once = self._at_once(clients[0], model)
         yield from self._replicas.in_order(self._jobs(clients, model, stepsizes, rngs), at_once)
         if at_once > 1 and not torch.equal(self._random_state, torch.get_rng_state()):
             raise InputError("the module draws random numbers, but not in every step; use --set threads=1")
@@ -112,7 +112,8 @@ class TorchTask:
         found = [table for table in tables if table is not None]
         return found if len(found) == len(clients) else None
 
-    def _clients_at_once(self, client: int, model: Vector) -> int:
+    def _at_once(self, client: int, model: Vector) -> int:
+        """How many clients, or batches, are computed at a time; torch's own threads are set to fit."""
         allowed = threads.count()
         if allowed > 1 and self._draws is None:
             with torch.random.fork_rng(devices=[]):
@@ -135,30 +136,23 @@ class TorchTask:
             yield partial(Replica.train, model=model, inputs=inputs, targets=targets, stepsizes=stepsizes)
 
     def evaluate(self, model: Vector) -> Evaluation:
-        torch.set_num_threads(1)
+        """As many batches at a time as there are threads; they are fetched in this thread, as for training."""
         batches = self._evaluation_batches()
-        at_once = min(threads.count(), len(batches))
-        shares = [batches[len(batches) * i // at_once : len(batches) * (i + 1) // at_once] for i in range(at_once)]
-        jobs = (partial(self._evaluate, model, share) for share in shares)
-        sums = np.sum([part for parts in self._replicas.in_order(jobs, at_once) for part in parts], axis=0)
-        count = sum(map(len, batches))
-        loss, accuracy = (sums / count).tolist()
-        return Evaluation(
-            loss, {"accuracy": accuracy, "perplexity": math.exp(min(loss, 700)), "loss": loss}[self.metric]
-        )
+        at_once = min(self._at_once(0, model), len(batches))
+        for replica in self._replicas.get(at_once):
+            replica.flat.load(model)
+            replica.flat.module.eval()
+        jobs = (partial(self._evaluate, *self.test.batch(rows)) for rows in batches)
+        loss, accuracy = (np.sum(list(self._replicas.in_order(jobs, at_once)), 0) / sum(map(len, batches))).tolist()
+        metrics = {"accuracy": accuracy, "perplexity": math.exp(min(loss, 700)), "loss": loss}
+        return Evaluation(loss, metrics[self.metric])
 
     @torch.no_grad()
-    def _evaluate(self, model: Vector, batches: Sequence[NDArray[np.int64]], replica: Replica) -> list[list[float]]:
-        """Sum of losses and number of right answers, for each batch."""
-        replica.flat.load(model)
-        replica.flat.module.eval()
-        sums = []
-        for rows in batches:
-            inputs, targets = self.test.batch(rows)
-            outputs = replica.flat.module(inputs)
-            right = _right_answers(outputs, targets) if self.metric == "accuracy" else 0
-            sums.append([self.loss(outputs, targets).item() * len(rows), right])
-        return sums
+    def _evaluate(self, inputs: torch.Tensor, targets: torch.Tensor, replica: Replica) -> tuple[float, int]:
+        """Sum of losses and number of right answers."""
+        outputs = replica.flat.module(inputs)
+        right = _right_answers(outputs, targets) if self.metric == "accuracy" else 0
+        return self.loss(outputs, targets).item() * len(inputs), right
 
     def _evaluation_batches(self) -> list[NDArray[np.int64]]:
         """The rows of the test set, or of its first `evaluation_samples`, in batches of about equal size."""
