@@ -56,13 +56,14 @@ class Normaliser:
         That is torch's "channels last", which convolutions on a CPU are fastest with.
         """
         count, (channels, height, width) = len(rows), images.shape[1:]
-        out = np.empty((count, height, width, channels), np.float32)
+        batch = torch.empty(count, height, width, channels)  # aligned as torch does it: its sums depend on that
+        out = batch.numpy()
         planes = images.reshape(len(images), channels, -1)
         if channels == 1:
             _normalise_grey(planes[:, 0], rows, self.scale[0], self.shift[0], out.reshape(count, -1))
         else:
             _normalise(planes, rows, self.scale, self.shift, out.reshape(count, -1, channels))
-        return torch.from_numpy(out).permute(0, 3, 1, 2)
+        return batch.permute(0, 3, 1, 2)
 
     @lru_cache(maxsize=1)  # noqa: B019 the one size that a data set has
     def by_pixel(self, pixels: int) -> tuple[Vector, Vector]:
