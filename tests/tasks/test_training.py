@@ -1,7 +1,11 @@
 """The fast ways of local training give what a plain loop gives."""
 
 import copy
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -195,3 +199,27 @@ def test_a_module_that_draws_only_now_and_then_is_refused_where_clients_share_th
     core_threads.set_count(2)
     with pytest.raises(gf.InputError, match="threads=1"):
         updates(task, task.initial_model(np.random.default_rng(0)))
+
+
+COLD_OR_WARM = """
+import numpy as np, zlib
+from gammafl.tasks import softmax_regression as regression
+random = np.random.default_rng(0)
+images, labels = random.integers(0, 256, (90, 64)).astype(np.uint8), random.integers(0, 10, 90).astype(np.uint8)
+rows, model = random.integers(0, 90, (3, 90)), random.standard_normal(650).astype(np.float32)
+scale, shift = np.full(64, 1 / 64, np.float32), np.ones(64, np.float32)
+deltas, losses, largest = np.empty((3, 650), np.float32), np.empty(3), np.empty(3, np.float32)
+regression._train(images, labels, rows, scale, shift, model, np.full(5, 0.5, np.float32), deltas, losses, largest)
+print(zlib.crc32(deltas.tobytes()), losses)
+"""
+
+
+def test_code_from_the_compilers_cache_computes_what_freshly_compiled_code_does(tmp_path: Path) -> None:
+    """Or a run that is resumed would end with other bytes than one that was not."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    printed = [
+        subprocess.run([sys.executable, "-c", COLD_OR_WARM], env=environment, capture_output=True, check=True).stdout
+        for _ in range(2)
+    ]
+    assert list(tmp_path.rglob("*.nbc"))
+    assert printed[0] == printed[1]

@@ -19,6 +19,15 @@ def compiled_reordering(function: Callable[..., Any]) -> Callable[..., Any]:
     return _compiled(function, fastmath=REORDERED)
 
 
+def part_of_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A part of a `compiled_reordering` function that is compiled with it, as if it were written there.
+
+    A function of its own may be merged into its caller or not, depending on what is in the cache, and with the order
+    of sums the last digits would change from one start to the next.
+    """
+    return njit(inline="always")(function)
+
+
 def _compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     try:
         return njit(nogil=True, cache=True, **options)(function)

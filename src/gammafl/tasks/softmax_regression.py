@@ -17,7 +17,7 @@ from torch import nn
 
 from gammafl.core import threads
 from gammafl.core.errors import InputError
-from gammafl.core.jit import compiled_reordering
+from gammafl.core.jit import compiled_reordering, part_of_compiled
 from gammafl.core.kernels import Vector
 from gammafl.tasks.base import LocalUpdate
 from gammafl.tasks.samples import Indices, Table
@@ -132,7 +132,7 @@ def _train(
         top[client] = _difference(model, flat)
 
 
-@compiled_reordering
+@part_of_compiled
 def _difference(model: Any, weights: Any) -> Any:
     """weights ← model − weights; returns the largest magnitude, NaN if any is not finite."""
     largest, finite = np.float32(0), True
@@ -143,7 +143,7 @@ def _difference(model: Any, weights: Any) -> Any:
     return largest if finite else np.float32(np.nan)
 
 
-@compiled_reordering
+@part_of_compiled
 def _step(inputs: Any, labels: Any, chosen: Any, weights: Any, bias: Any, slopes: Any, stepsize: Any) -> float:
     """x ← x − γ·∇f(x); returns the mean loss, or `NO_CLASS` if a target is none."""
     batch, classes = slopes.shape
@@ -163,7 +163,7 @@ def _step(inputs: Any, labels: Any, chosen: Any, weights: Any, bias: Any, slopes
     return total / batch
 
 
-@compiled_reordering
+@part_of_compiled
 def _logits(rows: Any, weights: Any, bias: Any, logits: Any) -> None:
     """logits = rows·Wᵀ + b; the last block overlaps the one before it where there is no whole one left."""
     zero = np.float32(0)
@@ -190,7 +190,7 @@ def _logits(rows: Any, weights: Any, bias: Any, logits: Any) -> None:
             logits[i + 3, k], logits[i + 3, k + 1] = v3 + bias[k], w3 + bias[k + 1]
 
 
-@compiled_reordering
+@part_of_compiled
 def _loss_and_slope(logits: Any, target: int) -> Any:
     """−log softmax(z)_y; the logits are replaced by the slope softmax(z) − onehot(y)."""
     largest = logits[0]
@@ -207,7 +207,7 @@ def _loss_and_slope(logits: Any, target: int) -> Any:
     return math.log(total) - right
 
 
-@compiled_reordering
+@part_of_compiled
 def _subtract_products(slopes: Any, rows: Any, weights: Any) -> None:
     """W ← W − slopesᵀ·rows."""
     whole = rows.shape[0] - rows.shape[0] % ROWS
