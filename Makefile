@@ -32,6 +32,7 @@ bench: .venv/train .peers/ready  ## every measurement of docs/performance.md; an
 	$(BIN)/gammafl bench wire
 	$(BIN)/gammafl bench simulate
 	$(BIN)/gammafl bench growth
+	$(BIN)/gammafl bench scale
 
 clean:  ## remove the environment and everything that was built
 	rm -rf .venv .peers build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

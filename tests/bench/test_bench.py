@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from gammafl.bench import compress, growth, simulate, wire
+from gammafl.bench import compress, growth, scale, simulate, wire
 from gammafl.bench.measure import medians, show_seconds, verdict
 from gammafl.bench.ours import make_task
 from gammafl.bench.peers import work
@@ -107,3 +107,12 @@ def test_growth_counts_the_clients_that_took_part() -> None:
     assert 10 < took_part[1] <= 30
     assert took_part[1] == took_part[2]
     assert math.isfinite(float(table.rows[0][1].split()[0]))
+
+
+def test_the_sheet_grows_with_what_it_counts() -> None:
+    costs = scale.UnitCosts(1e-9, 1e-8, 1e-5, 2e-8, 2e-5)
+    assert costs.upload(1e9) == pytest.approx(1 + 0.01, rel=1e-3)
+    assert costs.receive(1e6) == pytest.approx(2e-5 + 2e-5)
+    assert [len(table.rows) for table in scale.tables(costs, (1e5, 1e6), (10, 100))] == [5, 2, 2]
+    exact = len(wire.encode(wire.scattered(1_000_000, 1000)))
+    assert scale.message_bytes(1e6) == pytest.approx(exact, rel=0.02)

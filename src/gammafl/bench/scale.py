@@ -77,7 +77,11 @@ def message_bytes(dim: float) -> float:
 
 
 def tables(costs: UnitCosts, dims: Sequence[float], clients: Sequence[float]) -> list[TextTable]:
-    units = TextTable(
+    return [_units(costs), _of_client(costs, dims), _of_server(costs, dims, clients)]
+
+
+def _units(costs: UnitCosts) -> TextTable:
+    return TextTable(
         "unit costs, measured",
         ["", "time"],
         [
@@ -88,7 +92,10 @@ def tables(costs: UnitCosts, dims: Sequence[float], clients: Sequence[float]) ->
             ["decoding and aggregating, a message", show_seconds(costs.receive_message)],
         ],
     )
-    of_client = TextTable(
+
+
+def _of_client(costs: UnitCosts, dims: Sequence[float]) -> TextTable:
+    return TextTable(
         "a client's round beside its training, 0.1% kept",
         ["d", "model, update and residual", "compression and message", "uplink", "uplink of FedAVG", "downlink"],
         [
@@ -104,7 +111,10 @@ def tables(costs: UnitCosts, dims: Sequence[float], clients: Sequence[float]) ->
         ],
         "the downlink is the whole model",
     )
-    of_server = TextTable(
+
+
+def _of_server(costs: UnitCosts, dims: Sequence[float], clients: Sequence[float]) -> TextTable:
+    return TextTable(
         "the server's round, 0.1% kept: one core, and the bytes that come in",
         ["d", "model and its average", *(f"{n:.0e} uploads" for n in clients)],
         [
@@ -117,4 +127,3 @@ def tables(costs: UnitCosts, dims: Sequence[float], clients: Sequence[float]) ->
         ],
         "a round's messages are held until all are in: as many bytes again, and 8 an entry once they are decoded",
     )
-    return [units, of_client, of_server]
