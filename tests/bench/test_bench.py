@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import gammafl as gf
 from gammafl.bench import compress, growth, scale, simulate, wire
 from gammafl.bench.measure import medians, show_seconds, verdict
 from gammafl.bench.ours import make_task
@@ -114,5 +115,5 @@ def test_the_sheet_grows_with_what_it_counts() -> None:
     assert costs.upload(1e9) == pytest.approx(1 + 0.01, rel=1e-3)
     assert costs.receive(1e6) == pytest.approx(2e-5 + 2e-5)
     assert [len(table.rows) for table in scale.tables(costs, (1e5, 1e6), (10, 100))] == [5, 2, 2]
-    exact = len(wire.encode(wire.scattered(1_000_000, 1000)))
+    exact = len(gf.encode(wire.scattered(1_000_000, 1000)))
     assert scale.message_bytes(1e6) == pytest.approx(exact, rel=0.02)
