@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import gammafl as gf
-from gammafl.bench import compress, growth, scale, simulate, wire
+from gammafl.bench import compress, growth, measure, scale, simulate, wire
 from gammafl.bench.measure import medians, show_seconds, verdict
 from gammafl.bench.ours import make_task
 from gammafl.bench.peers import work
@@ -23,7 +23,7 @@ from gammafl.tasks.models import MODELS
 def test_what_people_write_in_torch_selects_what_we_select() -> None:
     vector = np.random.default_rng(0).standard_normal(5000, np.float32)
     for ours, theirs in (
-        (HardThreshold(compress.THRESHOLD), compress._above(torch.from_numpy(vector))),
+        (HardThreshold(measure.THRESHOLD), compress._above(torch.from_numpy(vector))),
         (TopK(7), compress._top_k(torch.from_numpy(vector), 7)),
     ):
         memory = ErrorFeedback(ours, 5000)

@@ -1,7 +1,7 @@
 """What compression costs: the fused threshold against the machine's limit and against what people write in torch.
 
-Every contender compresses residual + update and keeps the rest. Updates alternate between Δ and −Δ, with Δ_j normal:
-then each call finds its residual as the call before the last left it, and each keeps about 0.1% of the entries.
+Every contender compresses residual + update and keeps the rest. Updates alternate between Δ and −Δ, with Δ_j normal,
+so that each call keeps about 0.1% of the entries.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,15 +10,10 @@ from itertools import cycle
 import numpy as np
 import torch
 
-from gammafl.bench.measure import Work, medians, repeated, show_seconds, verdict
+from gammafl.bench.measure import KEPT, THRESHOLD, Work, alternating, medians, repeated, show_seconds, verdict
 from gammafl.core import kernels, threads
-from gammafl.core.compressors import Compressor, HardThreshold, TopK
-from gammafl.core.error_feedback import ErrorFeedback
+from gammafl.core.compressors import HardThreshold, TopK
 from gammafl.report.tables import TextTable
-
-KEPT = 0.001
-THRESHOLD = 3.2905267
-"""|N(0, 1)| exceeds it with probability 0.1%."""
 
 COPY, FUSED, CHECKED = "copy of 12 bytes an element", "γ-FedHT, fused", "γ-FedHT, fused, update checked first"
 OUR_TOP_K, TORCH_TOP_K = "Top-k, ours, with error feedback", "torch.topk alone"
@@ -81,9 +76,9 @@ def _contenders(dim: int) -> dict[str, Work]:
     k = max(1, round(KEPT * dim))
     works: dict[str, Work] = {
         COPY: _copy(dim),
-        FUSED: _ours(HardThreshold(THRESHOLD), updates, largest),
-        CHECKED: _ours(HardThreshold(THRESHOLD), updates, None),
-        OUR_TOP_K: _ours(TopK(KEPT), updates, largest),
+        FUSED: alternating(HardThreshold(THRESHOLD), update, largest),
+        CHECKED: alternating(HardThreshold(THRESHOLD), update),
+        OUR_TOP_K: alternating(TopK(KEPT), update, largest),
         TORCH_TOP_K: lambda: torch.topk(torch.from_numpy(update).abs(), k),
         NAIVE_TOP_K: _in_torch(lambda wanted: _top_k(wanted, k), updates),
         NAIVE_HT: _in_torch(_above, updates),
@@ -95,11 +90,6 @@ def _copy(dim: int) -> Work:
     """1.5·d elements of 4 bytes, read and written, by as many threads."""
     source, target = np.ones(3 * dim // 2, np.float32), np.zeros(3 * dim // 2, np.float32)
     return lambda: kernels.on_slices(lambda a, b: np.copyto(target[a:b], source[a:b]), source.size)
-
-
-def _ours(method: Compressor, updates: tuple[np.ndarray, np.ndarray], largest: float | None) -> Work:
-    memory, turns = ErrorFeedback(method, updates[0].size), cycle(updates)
-    return lambda: memory.compress(next(turns), 0, largest)
 
 
 Selected = tuple[torch.Tensor, torch.Tensor, torch.Tensor]

@@ -15,18 +15,15 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from gammafl.bench.measure import show_seconds, verdict
-from gammafl.config import EvaluationSettings, Input, NoAverage
+from gammafl.bench.ours import make_plan
+from gammafl.config import Input
 from gammafl.core import threads
-from gammafl.core.methods import MethodSettings, make_method
-from gammafl.core.stepsizes import Constant
 from gammafl.federated import rounds
-from gammafl.federated.plan import Plan
 from gammafl.federated.residuals import ResidualStore
 from gammafl.report.progress import show_bytes
 from gammafl.report.tables import TextTable
 from gammafl.runtimes import memory
 from gammafl.runtimes.simulator import InProcess
-from gammafl.tasks.base import dimension, tensor_sizes
 from gammafl.tasks.build import normaliser
 from gammafl.tasks.models import logistic
 from gammafl.tasks.samples import ImageShards
@@ -87,19 +84,7 @@ def _run(n: int, rounds_each: int, budget: int | None) -> Cost:
     before = memory.resident_bytes()
     clients = ImageShards(images, labels, normalise, list(random.integers(0, IMAGES, (n, EACH))))
     task = TorchTask("logistic", logistic(), clients, clients[0], batch_size=50)
-    stepsize, iterations = Constant(0.05), 5 * rounds_each
-    settings = MethodSettings(dimension(task), tensor_sizes(task), stepsize, iterations, 0.01)
-    plan = Plan(
-        task,
-        make_method("gamma-fedht", settings),
-        stepsize,
-        iterations,
-        local_steps=5,
-        participants=PARTICIPANTS,
-        seed=0,
-        averaging=NoAverage(),
-        evaluation=EvaluationSettings(every=rounds_each),
-    )
+    plan = make_plan(task, 0.01, PARTICIPANTS, local_steps=5, rounds_made=rounds_each)
     state, made, seconds = rounds.start(plan), memory.resident_bytes(), []
     with TemporaryDirectory() as folder:
         store = ResidualStore(plan.method, plan.dim, budget or float("inf"), Path(folder))

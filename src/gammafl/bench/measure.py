@@ -2,9 +2,19 @@
 
 import time
 from collections.abc import Callable, Mapping
+from itertools import cycle
 from statistics import median
 
+from gammafl.core.compressors import Compressor
+from gammafl.core.error_feedback import ErrorFeedback
+from gammafl.core.kernels import Vector
+from gammafl.core.sparse import SparseUpdate
+
 Work = Callable[[], object]
+
+KEPT = 0.001
+THRESHOLD = 3.2905267
+"""|N(0, 1)| exceeds it with probability `KEPT`."""
 
 
 def medians(contenders: Mapping[str, Work], repeats: int) -> dict[str, float]:
@@ -30,6 +40,15 @@ def repeated(work: Work, times: int) -> Work:
 
 
 UNITS = {"h": 3600, "min": 60, "s": 1, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
+
+
+def alternating(method: Compressor, vector: Vector, largest: float | None = None) -> Callable[[], SparseUpdate]:
+    """Compression with error feedback of `vector` and −`vector` in turn.
+
+    Then each call finds its residual as the call before the last left it, and a threshold keeps as many every time.
+    """
+    memory, turns = ErrorFeedback(method, vector.size), cycle([vector, -vector])
+    return lambda: memory.compress(next(turns), 0, largest)
 
 
 def show_seconds(seconds: float) -> str:

@@ -40,6 +40,23 @@ def make_task(spec: work.Work) -> TorchTask:
     return TorchTask(spec.model, work.network(spec.model), clients, clients[0], spec.batch_size)
 
 
+def make_plan(task: TorchTask, kept: float, participants: int, local_steps: int, rounds_made: int) -> Plan:
+    """γ-FedHT with a constant stepsize, evaluated after the last round only."""
+    stepsize, iterations = Constant(work.LEARNING_RATE), rounds_made * local_steps
+    settings = MethodSettings(dimension(task), tensor_sizes(task), stepsize, iterations, kept)
+    return Plan(
+        task,
+        make_method("gamma-fedht", settings),
+        stepsize,
+        iterations,
+        local_steps,
+        participants,
+        seed=0,
+        averaging=NoAverage(),
+        evaluation=EvaluationSettings(every=rounds_made),
+    )
+
+
 class Gammafl:
     """A run that goes on from request to request."""
 
@@ -47,19 +64,7 @@ class Gammafl:
 
     def __init__(self, spec: work.Work) -> None:
         threads.set_count(spec.threads)
-        task, stepsize, iterations = make_task(spec), Constant(work.LEARNING_RATE), ROUNDS * spec.local_steps
-        settings = MethodSettings(dimension(task), tensor_sizes(task), stepsize, iterations, KEPT[spec.model])
-        plan = Plan(
-            task,
-            make_method("gamma-fedht", settings),
-            stepsize,
-            iterations,
-            spec.local_steps,
-            spec.participants,
-            seed=0,
-            averaging=NoAverage(),
-            evaluation=EvaluationSettings(every=ROUNDS),
-        )
+        plan = make_plan(make_task(spec), KEPT[spec.model], spec.participants, spec.local_steps, ROUNDS)
         self.state = rounds.start(plan)
         self.records = rounds.run_rounds(plan, self.state, InProcess(plan, ResidualStore(plan.method, plan.dim)))
 

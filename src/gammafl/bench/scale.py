@@ -3,21 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import cycle
 
 import numpy as np
 
-from gammafl.bench.measure import medians, repeated, show_seconds
-from gammafl.bench.wire import THRESHOLD, entropy, scattered
+from gammafl.bench.measure import KEPT, THRESHOLD, alternating, medians, repeated, show_seconds
+from gammafl.bench.wire import entropy, scattered
 from gammafl.core import aggregate
 from gammafl.core.compressors import HardThreshold
-from gammafl.core.error_feedback import ErrorFeedback
 from gammafl.core.kernels import largest_magnitude
 from gammafl.core.wire import HEADER, decode, encode
 from gammafl.report.progress import show_bytes
 from gammafl.report.tables import TextTable
 
-KEPT = 0.001
 LONG, MANY, FEW = 32_000_000, 100_000, 100
 
 
@@ -43,8 +40,6 @@ class UnitCosts:
 def measure(repeats: int) -> UnitCosts:
     """From a long vector, and from messages of many and of few entries in it."""
     vector = np.random.default_rng(0).standard_normal(LONG, np.float32)
-    memory, turns = ErrorFeedback(HardThreshold(THRESHOLD), LONG), cycle([vector, -vector])
-    largest = largest_magnitude(vector)
     many, few = scattered(LONG, MANY), scattered(LONG, FEW)
     model, messages = np.zeros(LONG, np.float32), {"many": encode(many), "few": encode(few)}
 
@@ -53,7 +48,7 @@ def measure(repeats: int) -> UnitCosts:
 
     seconds = medians(
         {
-            "compress": lambda: memory.compress(next(turns), 0, largest),
+            "compress": alternating(HardThreshold(THRESHOLD), vector, largest_magnitude(vector)),
             "encode many": partial(encode, many),
             "encode few": repeated(partial(encode, few), 100),
             "receive many": partial(receive, messages["many"]),

@@ -3,22 +3,18 @@
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import cycle
 
 import numpy as np
 
-from gammafl.bench.measure import Work, medians, repeated, show_seconds, verdict
+from gammafl.bench.measure import THRESHOLD, Work, alternating, medians, repeated, show_seconds, verdict
 from gammafl.core import aggregate
 from gammafl.core.compressors import HardThreshold
-from gammafl.core.error_feedback import ErrorFeedback
-from gammafl.core.kernels import Vector
+from gammafl.core.kernels import Vector, largest_magnitude
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import HEADER, decode, encode
 from gammafl.report.tables import TextTable
 
 FRACTIONS = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.3)
-THRESHOLD = 3.2905267
-"""|N(0, 1)| exceeds it with probability 0.1%."""
 
 
 def sizes_table(dim: int, fractions: Sequence[float] = FRACTIONS) -> TextTable:
@@ -80,11 +76,11 @@ def times_table(dims: Sequence[int], repeats: int) -> TextTable:
 def _times(dim: int, times: int, repeats: int) -> tuple[dict[str, float], int]:
     """Seconds of compressing, encoding and decoding, and how many entries that is about."""
     vector = np.random.default_rng(0).standard_normal(dim, np.float32)
-    memory, turns, largest = ErrorFeedback(HardThreshold(THRESHOLD), dim), cycle([vector, -vector]), float(vector.max())
-    update = memory.compress(next(turns), 0)
+    compress = alternating(HardThreshold(THRESHOLD), vector, largest_magnitude(vector))
+    update = compress()
     message = encode(update)
     works: dict[str, Work] = {
-        "compress": lambda: memory.compress(next(turns), 0, largest),
+        "compress": compress,
         "encode": lambda: encode(update),
         "decode": lambda: decode(message),
     }

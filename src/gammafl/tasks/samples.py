@@ -56,7 +56,7 @@ class Normaliser:
         That is torch's "channels last", which convolutions on a CPU are fastest with.
         """
         count, (channels, height, width) = len(rows), images.shape[1:]
-        batch = torch.empty(count, height, width, channels)  # aligned as torch does it: its sums depend on that
+        batch = torch.empty(count, height, width, channels)
         out = batch.numpy()
         planes = images.reshape(len(images), channels, -1)
         if channels == 1:
