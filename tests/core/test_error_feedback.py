@@ -173,6 +173,19 @@ def test_tensor_sizes_that_do_not_fit_are_refused_before_anything_is_added() -> 
         gf.ErrorFeedback(gf.TopK(0.1, "tensor", (2, 3)), 6)
 
 
-def test_dense_refuses_a_residual_that_it_would_lose() -> None:
-    with pytest.raises(gf.InputError, match="would lose"):
-        gf.ErrorFeedback(gf.Dense(), 3, np.array([0, 1, 0], np.float32))
+@every_compressor
+def test_what_is_taken_back_is_as_if_it_had_never_been_sent(name: str) -> None:
+    method, (first, second) = COMPRESSORS[name], vectors(2, 100, scale=0.25)
+    lossy, silent = gf.ErrorFeedback(method, 100), gf.ErrorFeedback(method, 100)
+    lossy.take_back(lossy.compress(first, 5))
+    silent.add(first)
+    np.testing.assert_allclose(lossy.residual, silent.residual, atol=1e-6)
+    both = silent.compress(second, 10).dense() + silent.residual
+    np.testing.assert_allclose(both, first + second, atol=1e-6)
+
+
+def test_dense_sends_what_it_took_back_and_then_remembers_nothing() -> None:
+    memory = gf.ErrorFeedback(gf.Dense(), 3, np.array([0, 1, 0], np.float32))
+    assert memory.compress(np.ones(3, np.float32), 0).values.tolist() == [1, 2, 1]
+    assert memory.compress(np.ones(3, np.float32), 1).values.tolist() == [1, 1, 1]
+    assert not memory.residual.any()

@@ -63,7 +63,7 @@ def test_what_clients_computed_is_in_the_model_or_in_their_residuals(name: str) 
         participants = server.pick_participants(plan, state.round)
         before = {client: residual.copy() for client, residual in residuals.residuals().items()}
         accepted, refused = server.receive(carrier.exchange(participants, state.model, state.round), plan.dim)
-        server.apply(plan, state, accepted)
+        server.apply(state, accepted, server.weights(plan, accepted))
         assert not refused
         for client, residual in before.items():
             assert client in participants or np.array_equal(residual, residuals.memory(client).residual)

@@ -20,6 +20,8 @@ def weights(shares: Sequence[float], clients: int, weighting: Weighting = "paper
     "normalized": p_i / Σ_{S} p.
     """
     require(weighting in ("paper", "normalized"), f"weights must be 'paper' or 'normalized', got {weighting!r}")
+    if not shares:
+        return []
     factor = clients / len(shares) if weighting == "paper" else 1 / sum(shares)
     return [factor * share for share in shares]
 

@@ -32,9 +32,9 @@ class ErrorFeedback:
         self.method = method
         self.dim = dim
         self.residual = np.zeros(dim, np.float32) if residual is None else as_vector(residual, dim, "residual")
-        require(method.leaves_a_rest or not self.residual.any(), f"{method} would lose what the residual holds")
         self._bound = kernels.largest_magnitude(self.residual)
         require(self._bound <= FLOAT32_MAX, "the residual holds values that are not finite")
+        self._remembers = method.leaves_a_rest or self._bound > 0
 
     def compress(self, delta: Any, t: int, largest: float | None = None) -> SparseUpdate:
         """What is sent of residual + delta at iteration t; the rest becomes the residual.
@@ -45,9 +45,24 @@ class ErrorFeedback:
         """
         vector = as_vector(delta, self.dim, "delta")
         self._refuse_non_finite(vector, kernels.largest_magnitude(vector) if largest is None else largest)
-        if not self.method.leaves_a_rest:
+        if not self._remembers:
             return self.method(vector, t)
+        self._remembers = self.method.leaves_a_rest
         return self.method.add_and_take(vector, self.residual, t)
+
+    def add(self, delta: Any, largest: float | None = None) -> None:
+        """residual ← residual + delta, with nothing sent."""
+        vector = as_vector(delta, self.dim, "delta")
+        self._refuse_non_finite(vector, kernels.largest_magnitude(vector) if largest is None else largest)
+        self.residual += vector
+        self._remembers = True
+
+    def take_back(self, update: SparseUpdate) -> None:
+        """residual ← residual + update: what was sent and did not arrive is sent another time."""
+        require(update.dim == self.dim, f"an update of {update.dim} elements for a residual of {self.dim}")
+        self.residual[slice(None) if update.entire else update.indices] += update.values
+        self._bound = kernels.largest_magnitude(self.residual)
+        self._remembers = True
 
     def _refuse_non_finite(self, delta: Vector, largest: float) -> None:
         """Looks before anything is written, since an overwritten residual can't be brought back.

@@ -1,9 +1,9 @@
-"""A client's part of a round (Algorithm 1, lines 6-14)."""
+"""A client's part of a round (Algorithm 1, lines 6-14), and what becomes of an upload that does not arrive."""
 
 from dataclasses import dataclass
 
 from gammafl.core.error_feedback import ErrorFeedback
-from gammafl.core.wire import PositionCoding, encode
+from gammafl.core.wire import PositionCoding, decode, encode
 from gammafl.tasks.base import LocalUpdate
 
 
@@ -21,3 +21,39 @@ def make_upload(
 ) -> Upload:
     """Compress with error feedback at iteration t, the end of the round (lines 11-13), and encode (line 14)."""
     return Upload(client, encode(memory.compress(local.delta, t, local.largest), positions), local.loss)
+
+
+@dataclass
+class Outbox:
+    """Error feedback where uploads can get lost: each is numbered, and open until the server's word about it.
+
+    All that the client computed is in the server's model, in the residual, or in the open upload.
+    """
+
+    memory: ErrorFeedback
+    number: int = 0
+    """Of the last upload; the first is 1."""
+
+    open: bytes | None = None
+    """The last upload, as long as nothing is known of it."""
+
+    def settle(self, accepted: int) -> bool:
+        """The server accepted upload `accepted` last: a later one returns to the residual. True if one did."""
+        lost = self.open is not None and accepted < self.number
+        if self.open is not None and lost:
+            self.memory.take_back(decode(self.open))
+        self.open = None
+        return lost
+
+    def send(self, local: LocalUpdate, t: int) -> bytes:
+        """The next upload; the one before must be settled."""
+        assert self.open is None, "an upload is open"
+        self.open = make_upload(0, local, self.memory, t).payload
+        self.number += 1
+        return self.open
+
+    def send_again(self, local: LocalUpdate) -> bytes:
+        """The open upload once more, for a server that can't tell what it has; the new update waits its turn."""
+        assert self.open is not None, "no upload is open"
+        self.memory.add(local.delta, local.largest)
+        return self.open

@@ -37,7 +37,8 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
         uploads = carrier.exchange(participants, state.model, state.round)
         with timing.phase("server"):
             accepted, refused = server.receive(uploads, plan.dim)
-            server.apply(plan, state, accepted)
+            server.apply(state, accepted, server.weights(plan, accepted))
+            server.average(state, plan.averaging, plan.rounds)
         record: Record = {
             "round": state.round,
             "iteration": state.round * plan.local_steps,

@@ -16,6 +16,9 @@ from gammafl.core.wire import decode
 from gammafl.federated.client import Upload
 from gammafl.federated.plan import Plan
 
+Accepted = tuple[Upload, SparseUpdate]
+Averaging = TailAverage | ExponentialAverage | NoAverage
+
 
 @dataclass
 class Totals:
@@ -37,45 +40,82 @@ class ServerState:
     totals: Totals = field(default_factory=Totals)
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What an upload may be at the most; unset: what its dimension allows."""
+
+    payload_bytes: int | None = None
+    entries: int | None = None
+    norm: float | None = None
+    weight: float | None = None
+    """What an upload may count, where clients say it themselves."""
+
+    def check(self, payload: bytes, dim: int) -> None:
+        """Refuses by size, before anything is decoded."""
+        most = MESSAGE_OVERHEAD + 8 * dim if self.payload_bytes is None else self.payload_bytes
+        if len(payload) > most:
+            raise WireError(f"an upload of {len(payload)} bytes where {most} are allowed")
+
+    def check_update(self, update: SparseUpdate) -> None:
+        if self.entries is not None and len(update) > self.entries:
+            raise WireError(f"{len(update)} entries where {self.entries} are allowed")
+        if self.norm is not None and (norm := float(np.linalg.norm(update.values.astype(np.float64)))) > self.norm:
+            raise WireError(f"an update of norm {norm:.3g} where {self.norm:.3g} is allowed")
+
+
+MESSAGE_OVERHEAD = 64
+"""Bytes of a message beside its positions and values, generously."""
+
+NO_LIMITS = Limits()
+
+
 def pick_participants(plan: Plan, round_number: int) -> list[int]:
     """S_t: uniformly at random, without replacement (line 3)."""
-    rng = seeds.generator(plan.seed, "sampling", round_number)
-    return sorted(rng.choice(plan.clients, plan.participants, replace=False).tolist())
+    return pick(plan.clients, plan.participants, plan.seed, round_number)
 
 
-def receive(uploads: Sequence[Upload], dim: int) -> tuple[list[tuple[Upload, SparseUpdate]], dict[int, str]]:
+def pick(clients: int, participants: int, seed: int, round_number: int) -> list[int]:
+    """`participants` of the numbers below `clients`, in order."""
+    rng = seeds.generator(seed, "sampling", round_number)
+    return sorted(rng.choice(clients, participants, replace=False).tolist())
+
+
+def receive(uploads: Sequence[Upload], dim: int, limits: Limits = NO_LIMITS) -> tuple[list[Accepted], dict[int, str]]:
     """The well-formed uploads with their updates, and for each other client why its upload was refused."""
     accepted, refused = [], {}
     for upload in uploads:
         try:
+            limits.check(upload.payload, dim)
             update = decode(upload.payload)
             if update.dim != dim:
                 raise WireError(f"an update of {update.dim} elements for a model of {dim}")
+            limits.check_update(update)
             accepted.append((upload, update))
         except WireError as error:
             refused[upload.client] = str(error)
     return accepted, refused
 
 
-def apply(plan: Plan, state: ServerState, accepted: Sequence[tuple[Upload, SparseUpdate]]) -> None:
-    """x ← x − (n/|S|)·Σ p_i·Δ̂_i (line 19) over what was accepted, and the totals."""
-    if accepted:
-        shares = [plan.task.client_sizes[upload.client] / plan.samples for upload, _ in accepted]
-        updates = [update for _, update in accepted]
-        aggregate.subtract(state.model, updates, aggregate.weights(shares, plan.clients, plan.weights))
+def weights(plan: Plan, accepted: Sequence[Accepted]) -> list[float]:
+    """What each accepted upload counts (line 19)."""
+    shares = [plan.task.client_sizes[upload.client] / plan.samples for upload, _ in accepted]
+    return aggregate.weights(shares, plan.clients, plan.weights)
+
+
+def apply(state: ServerState, accepted: Sequence[Accepted], update_weights: Sequence[float]) -> None:
+    """x ← x − Σ weight·Δ̂_i (line 19) over what was accepted, and the totals."""
+    aggregate.subtract(state.model, [update for _, update in accepted], update_weights)
     state.totals.uploads += len(accepted)
     state.totals.kept += sum(len(update) for _, update in accepted)
     state.totals.uplink_bytes += sum(len(upload.payload) for upload, _ in accepted)
     state.round += 1
-    _average(plan, state)
 
 
-def _average(plan: Plan, state: ServerState) -> None:
-    """The server's averaged model: no traffic, and steadier than the last iterate."""
-    how = plan.averaging
+def average(state: ServerState, how: Averaging, rounds: int) -> None:
+    """The server's averaged model, of a run of `rounds`: no traffic, and steadier than the last iterate."""
     if isinstance(how, NoAverage):
         return
-    if isinstance(how, TailAverage) and state.round <= plan.rounds - max(1, round(how.fraction * plan.rounds)):
+    if isinstance(how, TailAverage) and state.round <= rounds - max(1, round(how.fraction * rounds)):
         return
     state.averaged_rounds += 1
     if state.average is None:

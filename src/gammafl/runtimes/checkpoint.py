@@ -4,20 +4,17 @@ A new checkpoint is written beside the old one, flushed to disk, and renamed; th
 at any moment at least one whole checkpoint is there, whatever happens to the process or the machine.
 """
 
-import json
 import os
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from safetensors import SafetensorError, safe_open
-
 from gammafl.core.errors import InputError
 from gammafl.core.kernels import Vector
 from gammafl.federated.server import ServerState, Totals
+from gammafl.runtimes import tensor_files
+from gammafl.runtimes.tensor_files import Tensors
 from gammafl.tasks.data.catalogue import Say
 
 LAST, PREVIOUS = "last.safetensors", "previous.safetensors"
@@ -53,32 +50,18 @@ def save(directory: Path, saved: Saved) -> None:
         "phase_seconds": dict(saved.phase_seconds),
         "fingerprint": saved.fingerprint,
     }
-    facts["checksum"] = _checksum(facts, tensors)
-    write_tensors(directory / "writing.safetensors", tensors, {"gammafl": json.dumps(facts)})
+    write(directory / "writing.safetensors", tensors, facts)
     if (directory / LAST).exists():
         os.replace(directory / LAST, directory / PREVIOUS)
     os.replace(directory / "writing.safetensors", directory / LAST)
-    _sync_directory(directory)
+    tensor_files.sync_directory(directory)
 
 
-def write_tensors(path: Path, tensors: dict[str, Vector], metadata: dict[str, str] | None = None) -> None:
-    """A safetensors file, flushed to disk; written tensor by tensor, since the library's own writer copies all."""
-    header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
-    end = 0
-    for name, tensor in tensors.items():
-        begin, end = end, end + tensor.nbytes
-        header[name] = {"dtype": "F32", "shape": tensor.shape, "data_offsets": [begin, end]}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
+def write(path: Path, tensors: Mapping[str, Vector], facts: dict[str, Any] | None = None) -> None:
+    """`tensor_files.write`, with advice where the disk is full."""
     try:
-        with path.open("wb") as stream:
-            stream.write(len(text).to_bytes(8, "little") + text)
-            for tensor in tensors.values():
-                stream.write(np.ascontiguousarray(tensor, "<f4").data)
-            stream.flush()
-            os.fsync(stream.fileno())
+        tensor_files.write(path, tensors, facts)
     except OSError as error:
-        path.unlink(missing_ok=True)
         raise InputError(f"can't write {path} ({error}); make room, then go on with --resume") from None
 
 
@@ -88,7 +71,7 @@ def load(directory: Path, say: Say) -> Saved | None:
     for path in present:
         try:
             return _read(path)
-        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        except tensor_files.DAMAGED as error:
             say(f"checkpoint {path} can't be used ({error}); looking for the one before")
     if present:
         raise InputError(f"no checkpoint in {directory} is whole; remove the directory to start the run anew")
@@ -96,12 +79,7 @@ def load(directory: Path, say: Say) -> Saved | None:
 
 
 def _read(path: Path) -> Saved:
-    with safe_open(path, framework="numpy") as file:
-        facts = json.loads((file.metadata() or {})["gammafl"])
-    checksum = facts.pop("checksum")
-    tensors = _Tensors(path)
-    if _checksum(facts, tensors) != checksum:
-        raise ValueError("its checksum differs")
+    facts, tensors = tensor_files.read(path)
     state = ServerState(
         model=tensors["model"],
         round=facts["round"],
@@ -109,44 +87,6 @@ def _read(path: Path) -> Saved:
         averaged_rounds=facts["averaged_rounds"],
         totals=Totals(**facts["totals"]),
     )
-    residuals = _Tensors(path, RESIDUAL)
+    residuals = Tensors(path, RESIDUAL)
     times = facts["wall_seconds"], facts["phase_seconds"]
     return Saved(state, residuals, facts["ledger_bytes"], *times, facts["fingerprint"])
-
-
-class _Tensors(Mapping[Any, Vector]):
-    """A checkpoint's tensors, each read when it is asked for; those with a `prefix` by the number after it."""
-
-    def __init__(self, path: Path, prefix: str = "") -> None:
-        self.path = path
-        self.prefix = prefix
-        with safe_open(path, framework="numpy") as file:
-            self.names = {self._key(name): name for name in file.keys() if name.startswith(prefix)}  # noqa: SIM118
-
-    def _key(self, name: str) -> Any:
-        return int(name.removeprefix(self.prefix)) if self.prefix else name
-
-    def __getitem__(self, key: Any) -> Vector:
-        with safe_open(self.path, framework="numpy") as file:
-            return file.get_tensor(self.names[key])
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.names)
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-
-def _checksum(facts: Mapping[str, Any], tensors: Mapping[str, Vector]) -> int:
-    checksum = zlib.crc32(json.dumps(facts, sort_keys=True).encode())
-    for name in sorted(tensors):
-        checksum = zlib.crc32(np.ascontiguousarray(tensors[name]).data.cast("B"), zlib.crc32(name.encode(), checksum))
-    return checksum
-
-
-def _sync_directory(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

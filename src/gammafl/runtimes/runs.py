@@ -194,6 +194,6 @@ def _make_compressor(config: RunConfig, task: Task, stepsize: Stepsize) -> Compr
 
 def _save_models(task: Task, path: Path, state: ServerState) -> None:
     """The trained model by tensor names, for whoever wants to use it: the raw one and the averaged one."""
-    checkpoint.write_tensors(path / "model.safetensors", by_name(task, state.model))
+    checkpoint.write(path / "model.safetensors", by_name(task, state.model))
     if state.average is not None:
-        checkpoint.write_tensors(path / "averaged-model.safetensors", by_name(task, state.average))
+        checkpoint.write(path / "averaged-model.safetensors", by_name(task, state.average))

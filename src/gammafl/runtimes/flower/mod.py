@@ -1,0 +1,216 @@
+"""The client's line: a mod that sends a compressed update where the train function returns a model."""
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, Context, Error, Message, MessageType, RecordDict
+from flwr.common.constant import ErrorCode
+
+from gammafl.core import kernels
+from gammafl.core.compressors import Compressor
+from gammafl.core.description import build, describe
+from gammafl.core.errors import InputError, require
+from gammafl.core.kernels import Vector
+from gammafl.core.wire import decode
+from gammafl.runtimes.flower.disk import ClientDisk, ClientState, state_directory
+from gammafl.runtimes.flower.layout import Layout
+from gammafl.runtimes.flower.terms import CHANGES, KEY, UPDATE, Answer, Offer, difference, message_record
+from gammafl.tasks.base import LocalUpdate
+
+LOG = logging.getLogger("flwr")
+
+Train = Callable[[Message, Context], Message]
+Mod = Callable[[Message, Context, Train], Message]
+
+
+def compress(
+    state_dir: str | os.PathLike[str] | None = None,
+    *,
+    method: Compressor | None = None,
+    forget_after: int | None = None,
+) -> Mod:
+    """A mod for `ClientApp(mods=[compress()])`; the server's strategy must be `CompressedFedAvg`.
+
+    How to compress is the server's word; a `method` given here must be the same, or the client refuses to train.
+    What was not sent, and what was sent but not yet confirmed, is kept in `state_dir` (by default $GAMMAFL_STATE, or
+    the user's directory for state). With `forget_after`, a client that did not take part for more rounds than that
+    starts clean: its residual is of an old model.
+    """
+    directory = state_directory() if state_dir is None else Path(state_dir)
+    own = None if method is None else describe(method)
+    require(forget_after is None or forget_after >= 1, f"forget_after must be at least 1 round, got {forget_after}")
+
+    def mod(message: Message, context: Context, call_next: Train) -> Message:
+        try:
+            offer = Offer.read(message.content)
+            kind = message.metadata.message_type.split(".")[0]
+            if offer is None:
+                require(kind != MessageType.TRAIN, NOT_OFFERED)
+                return call_next(message, context)
+            _agree(own, offer)
+            disk = ClientDisk(directory, context)
+            with disk.locked():
+                round_ = ClientRound(message, context, offer, disk, forget_after)
+                return round_.train(call_next) if kind == MessageType.TRAIN else round_.evaluate(call_next)
+        except InputError as error:
+            LOG.error("gammafl: %s", error)
+            return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, f"gammafl: {error}"), reply_to=message)
+
+    return mod
+
+
+NOT_OFFERED = (
+    "the server does not expect compressed updates: use gammafl.flower.CompressedFedAvg as its strategy,"
+    " or remove gammafl.flower.compress() from the client's mods"
+)
+
+
+def _agree(own: str | None, offer: Offer) -> None:
+    if own is not None and own != offer.method:
+        raise InputError(f"client and server disagree on the method: {difference(own, offer.method)}")
+
+
+@dataclass
+class ClientRound:
+    """One message of the server, and the answer to it."""
+
+    message: Message
+    context: Context
+    offer: Offer
+    disk: ClientDisk
+    forget_after: int | None
+
+    def train(self, call_next: Train) -> Message:
+        """Algorithm 1, lines 6-14. What is stored is replaced once, when the upload is ready: until then a crash
+        leaves what the last round stored, and the server's word about it comes again."""
+        method = build(self.offer.method)
+        state = self._state(method)
+        self._warn_if_lost(state)
+        found = self._model()
+        if found is None:
+            return self._ask_for_full(state)
+        model, layout = found
+        reply = call_next(self._plain(model, layout), self.context)
+        if reply.has_error():
+            return reply
+        key, trained = _only_arrays(reply.content)
+        local = _update(model, layout.flatten(trained, "the model that the train function returned"))
+        payload, again = self._upload(state, local)
+        state.round = self.offer.round
+        self.disk.save(state, method)
+        reply.content[key] = message_record(UPDATE, payload)
+        self._answer(state, number=state.outbox.number, again=again).write(reply.content)
+        return reply
+
+    def evaluate(self, call_next: Train) -> Message:
+        """The function gets the whole model, however it came."""
+        state = self._state(build(self.offer.method))
+        found = self._model()
+        if found is None:
+            return self._ask_for_full(state)
+        reply = call_next(self._plain(*found), self.context)
+        if not reply.has_error():
+            self._answer(state).write(reply.content)
+        return reply
+
+    # --- the upload ---------------------------------------------------------------------------------------
+
+    def _state(self, method: Compressor) -> ClientState:
+        """What is stored, unless it is too old."""
+        state = self.disk.load(method, self.offer.dim)
+        missed = self.offer.round - state.round - 1
+        if self.forget_after is not None and state.round and missed > self.forget_after:
+            LOG.warning("gammafl: client %s missed %d rounds and starts clean", self.disk.name, missed)
+            self.disk.forget()
+            return self.disk.load(method, self.offer.dim)
+        return state
+
+    def _warn_if_lost(self, state: ClientState) -> None:
+        if self.offer.incarnation not in (None, state.incarnation) and not state.round:
+            LOG.warning(
+                "gammafl: client %s took part in this run before, but its state is not in %s: it starts clean",
+                self.disk.name,
+                self.disk.state_file.parent,
+            )
+
+    def _upload(self, state: ClientState, local: LocalUpdate) -> tuple[bytes, bool]:
+        """The next upload, or the open one again if the server can't tell whether it has it."""
+        outbox, known = state.outbox, self.offer.incarnation == state.incarnation
+        if outbox.open is not None and not known:
+            return outbox.send_again(local), True
+        if outbox.settle(self.offer.accepted if known else 0):
+            LOG.warning(
+                "gammafl: upload %d of client %s (round %d) did not count; its update is sent with the next ones",
+                outbox.number,
+                self.disk.name,
+                state.round,
+            )
+        return outbox.send(local, self.offer.iteration), False
+
+    # --- the model ----------------------------------------------------------------------------------------
+
+    def _model(self) -> tuple[Vector, Layout] | None:
+        """The server's model: as it came, or what is stored with what has changed since; None if nothing is stored."""
+        _, record = _only_arrays(self.message.content)
+        if self.offer.base is None:
+            layout = Layout.of(record, self.offer.whole)
+            model = layout.flatten(record, "the server's model")
+        else:
+            stored = self.disk.load_model(self.offer.base)
+            if stored is None:
+                return None
+            model, layout = stored
+            _patch(model, record)
+        require(layout.dim == self.offer.dim, f"a model of {layout.dim} elements where {self.offer.dim} are announced")
+        if self.offer.downlink == "changes":
+            self.disk.save_model(model, layout, self.offer.version)
+        return model, layout
+
+    def _plain(self, model: Vector, layout: Layout) -> Message:
+        """The message as the train function knows it."""
+        key, _ = _only_arrays(self.message.content)
+        self.message.content[key] = layout.record(model)
+        del self.message.content[KEY]
+        return self.message
+
+    # --- the answer ---------------------------------------------------------------------------------------
+
+    def _answer(self, state: ClientState, **facts: Any) -> Answer:
+        holds = self.offer.version if self.offer.downlink == "changes" else None
+        return Answer(name=self.disk.name, incarnation=state.incarnation, round=self.offer.round, holds=holds, **facts)
+
+    def _ask_for_full(self, state: ClientState) -> Message:
+        """Nothing to build on: the server sends the whole model the next time."""
+        LOG.warning(
+            "gammafl: client %s has no model of version %s; asks for a whole one", self.disk.name, self.offer.base
+        )
+        content = RecordDict()
+        Answer(name=self.disk.name, incarnation=state.incarnation, round=self.offer.round, wants_full=True).write(
+            content
+        )
+        return Message(content, reply_to=self.message)
+
+
+def _only_arrays(content: RecordDict) -> tuple[str, ArrayRecord]:
+    found = list(content.array_records.items())
+    require(len(found) == 1, f"a message must have one ArrayRecord, the model; found {[key for key, _ in found]}")
+    return found[0]
+
+
+def _patch(model: Vector, record: ArrayRecord) -> None:
+    """Puts the server's current values where they have changed."""
+    update = decode(record[CHANGES].data)
+    require(update.dim == model.size, f"changes of {update.dim} elements for a model of {model.size}")
+    model[slice(None) if update.entire else update.indices] = update.values
+
+
+def _update(before: Vector, after: Vector) -> LocalUpdate:
+    """Δ = x_{t+1−E} − x_{t+1}."""
+    delta = np.empty_like(before)
+    largest = kernels.difference(before, after, delta)
+    return LocalUpdate(delta, 0.0, largest)

@@ -1,0 +1,261 @@
+"""The server's line: FedAvg that receives compressed updates, and counts each exactly once."""
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg, Result
+from flwr.serverapp.strategy.strategy_utils import sample_nodes
+
+from gammafl.config import ExponentialAverage, NoAverage, TailAverage
+from gammafl.core import aggregate
+from gammafl.core.compressors import Compressor, with_dense_tail
+from gammafl.core.description import describe
+from gammafl.core.errors import InputError, require
+from gammafl.core.methods import MethodSettings, make_method
+from gammafl.core.stepsizes import Constant, Stepsize
+from gammafl.federated import server
+from gammafl.federated.server import NO_LIMITS, Limits, ServerState
+from gammafl.runtimes.flower.downlink import Downlink
+from gammafl.runtimes.flower.inbox import Inbox, Letter, Mail, usable
+from gammafl.runtimes.flower.layout import WHOLE, Layout
+from gammafl.runtimes.flower.terms import Answer, Offer
+
+LOG = logging.getLogger("flwr")
+
+AVERAGINGS: dict[str, server.Averaging] = {
+    "none": NoAverage(),
+    "tail": TailAverage(),
+    "exponential": ExponentialAverage(),
+}
+
+
+class CompressedFedAvg(FedAvg):
+    """FedAvg, and all its options, for clients that have `gammafl.flower.compress()` among their mods.
+
+    method            one of the six names, calibrated for a kept fraction of `keep`, or a compressor: gf.TopK(100)
+    stepsize          γ_t, which λ_t follows; it is sent to the clients each round as `lr_key` of the train config.
+                      Unset: the train config's own, constant
+    local_steps       E: a round ends at iteration t = round · local_steps, which `stepsize` counts in
+    min_accepted      with fewer good uploads the model stays as it is, and the clients keep their updates
+    limits            what an upload may be at the most, in bytes, entries and norm
+    downlink          "full": the whole model every time; "changes": only what has changed since the version that the
+                      client has on its disk
+    whole             patterns of the names of tensors that are sent whole; by default running statistics
+    averaging         "tail", "exponential" or "none": beside the model, its average, in `averaged_arrays`
+    ledger            a file that gets a line of JSON a round
+    seed              of the choice among the connected nodes
+    """
+
+    def __init__(
+        self,
+        *,
+        method: str | Compressor = "gamma-fedht",
+        keep: float = 0.01,
+        stepsize: Stepsize | None = None,
+        local_steps: int = 1,
+        min_accepted: int = 1,
+        limits: Limits = NO_LIMITS,
+        downlink: Literal["full", "changes"] = "full",
+        whole: Sequence[str] = WHOLE,
+        averaging: Literal["none", "tail", "exponential"] = "none",
+        ledger: str | os.PathLike[str] | None = None,
+        seed: int = 0,
+        lr_key: str = "lr",
+        **fedavg_options: Any,
+    ) -> None:
+        super().__init__(**fedavg_options)
+        require(local_steps >= 1, f"local_steps must be at least 1, got {local_steps}")
+        require(min_accepted >= 1, f"min_accepted must be at least 1, got {min_accepted}")
+        require(downlink in ("full", "changes"), f"downlink must be 'full' or 'changes', got {downlink!r}")
+        require(averaging in AVERAGINGS, f"averaging must be one of {', '.join(AVERAGINGS)}, got {averaging!r}")
+        self.method = method
+        self.keep = keep
+        self.stepsize = stepsize
+        self.local_steps = local_steps
+        self.min_accepted = min_accepted
+        self.limits = limits
+        self.downlink = downlink
+        self.whole = whole
+        self.averaging = AVERAGINGS[averaging]
+        self.ledger = None if ledger is None else Path(ledger)
+        self.seed = seed
+        self.lr_key = lr_key
+        self.history: list[dict[str, Any]] = []
+
+    # --- a run --------------------------------------------------------------------------------------------
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """As FedAvg's: T is known from here, and with it how to compress."""
+        config = ConfigRecord() if train_config is None else train_config
+        self.begin(initial_arrays, num_rounds, config)
+        return super().start(grid, initial_arrays, num_rounds, timeout, config, evaluate_config, evaluate_fn)
+
+    def begin(self, initial_arrays: ArrayRecord, num_rounds: int, train_config: ConfigRecord) -> None:
+        """The state before the first round."""
+        self.rounds = num_rounds
+        self.layout = Layout.of(initial_arrays, self.whole)
+        self.state = ServerState(self.layout.flatten(initial_arrays, "initial_arrays"))
+        stepsize = self.stepsize or Constant(float(train_config.get(self.lr_key, 1.0)))  # type: ignore[arg-type]
+        self.schedule: Stepsize = stepsize
+        self.description = describe(self._compressor(stepsize))
+        self.inbox = Inbox(self.layout.dim, self.limits, self.weighted_by_key)
+        self.sender = Downlink(self.layout, self.downlink)
+
+    def _compressor(self, stepsize: Stepsize) -> Compressor:
+        method = self.method
+        if isinstance(method, str):
+            iterations = self.rounds * self.local_steps
+            method = make_method(
+                method, MethodSettings(self.layout.dim, self.layout.sizes, stepsize, iterations, self.keep)
+            )
+        return with_dense_tail(method, self.layout.whole)
+
+    @property
+    def averaged_arrays(self) -> ArrayRecord | None:
+        """The averaged model, once there is one."""
+        return None if self.state.average is None else self.layout.record(self.state.average)
+
+    def summary(self) -> None:
+        super().summary()
+        LOG.info("\t└──> gammafl: %s", self.description)
+        LOG.info("\t\t└── %d elements, downlink: %s", self.layout.dim, self.downlink)
+
+    # --- a round ------------------------------------------------------------------------------------------
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Algorithm 1, line 3: participants by the seed, and the model with the terms for each of them."""
+        if self.fraction_train == 0.0:
+            return []
+        count = max(int(len(list(grid.get_node_ids())) * self.fraction_train), self.min_train_nodes)
+        _, connected = sample_nodes(grid, self.min_available_nodes, count)
+        nodes = sorted(connected)
+        picked = [nodes[i] for i in server.pick(len(nodes), count, self.seed, server_round - 1)]
+        LOG.info("configure_train: Sampled %s nodes (out of %s)", len(picked), len(nodes))
+        config["server-round"] = server_round
+        if self.stepsize is not None:
+            config[self.lr_key] = float(self.stepsize((server_round - 1) * self.local_steps))
+        self.sender.sent_bytes = 0
+        return [self._message(node, server_round, config, MessageType.TRAIN) for node in picked]
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Algorithm 1, lines 17-19, over the uploads that are in order."""
+        good, failed = self._check_and_log_replies(replies, is_train=True, validate=False)
+        mail = self.inbox.sort(good, server_round)
+        for node, version in mail.holding.items():
+            self.sender.holds(node, version)
+        letters = mail.letters
+        if len(letters) < self.min_accepted:
+            LOG.warning(
+                "gammafl: %d uploads in order, %d needed: the model stays, and the clients keep their updates",
+                len(letters),
+                self.min_accepted,
+            )
+            letters = []
+        shares = aggregate.weights([letter.weight for letter in letters], len(letters), "normalized")
+        server.apply(self.state, [(letter.upload, letter.update) for letter in letters], shares)
+        server.average(self.state, self.averaging, self.rounds)
+        self.inbox.confirm(letters)
+        self.sender.changed((letter.update for letter in letters), self.state.round)
+        return self._close(server_round, mail, letters, len(failed))
+
+    def _close(
+        self, server_round: int, mail: Mail, letters: Sequence[Letter], failed: int
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """The round's record, its metrics and the new model."""
+        kept = sum(len(letter.update) for letter in letters)
+        sent = sum(len(letter.upload.payload) for letter in letters)
+        record: dict[str, Any] = {
+            "round": server_round,
+            "iteration": server_round * self.local_steps,
+            "clients": [letter.answer.name for letter in letters],
+            "kept": kept,
+            "uplink_bytes": sent,
+            "downlink_bytes": self.sender.sent_bytes,
+            "failed": failed,
+            "repeated": len(mail.repeated),
+            "without_model": len(mail.without_model),
+            "refused": {str(node): reason for node, reason in mail.refused.items()},
+        }
+        self._write(record)
+        if not letters:
+            return None, None
+        dense = 4 * self.layout.dim * len(letters)
+        LOG.info("gammafl: %d uploads, %d bytes instead of %d (%.0f×)", len(letters), sent, dense, dense / sent)
+        metrics = self.train_metrics_aggr_fn([letter.content for letter in letters], self.weighted_by_key)
+        metrics["accepted-uploads"] = len(letters)
+        metrics["refused-uploads"] = len(mail.refused)
+        metrics["uplink-bytes"] = sent
+        metrics["kept-fraction"] = kept / (self.layout.dim * len(letters))
+        return self.layout.record(self.state.model), metrics
+
+    def _write(self, record: dict[str, Any]) -> None:
+        self.history.append(record)
+        if self.ledger is not None:
+            with self.ledger.open("a") as file:
+                file.write(json.dumps(record) + "\n")
+
+    # --- evaluation by clients ----------------------------------------------------------------------------
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        messages = super().configure_evaluate(server_round, arrays, config, grid)
+        if self.downlink == "full":
+            return messages
+        nodes = [message.metadata.dst_node_id for message in messages]
+        return [self._message(node, server_round, config, MessageType.EVALUATE) for node in nodes]
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """FedAvg's, over the replies that can be averaged."""
+        good, _ = self._check_and_log_replies(replies, is_train=False, validate=False)
+        for reply in good:
+            self._note_version(reply)
+        contents = usable((reply.content for reply in good), self.weighted_by_key)
+        return self.evaluate_metrics_aggr_fn(contents, self.weighted_by_key) if contents else None
+
+    def _note_version(self, reply: Message) -> None:
+        try:
+            answer = Answer.read(reply.content)
+        except InputError:
+            return
+        if answer is not None:
+            self.sender.holds(reply.metadata.src_node_id, answer.holds)
+
+    def _message(self, node: int, server_round: int, config: ConfigRecord, kind: str) -> Message:
+        """The model, the app's own config, and our terms."""
+        arrays, base = self.sender.pack(node, self.state.model)
+        receipt = self.inbox.receipts.receipt(node)
+        offer = Offer(
+            method=self.description,
+            whole=list(self.whole),
+            dim=self.layout.dim,
+            round=server_round,
+            iteration=server_round * self.local_steps,
+            incarnation=receipt and receipt.incarnation,
+            accepted=receipt.accepted if receipt else 0,
+            version=self.sender.version,
+            base=base,
+            downlink=self.downlink,
+        )
+        content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
+        offer.write(content)
+        return Message(content, dst_node_id=node, message_type=kind)

@@ -1,0 +1,117 @@
+"""What server and clients tell each other beside the model and the update: a record "gammafl" in their messages."""
+
+import json
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gammafl.core.errors import InputError
+from gammafl.federated.receipts import Sender
+
+KEY = "gammafl"
+STYPE = "gammafl.message"
+"""Of an array whose bytes are a message of docs/wire-format.md."""
+
+UPDATE, CHANGES = "update", "changes"
+"""Names of such arrays: what a client sends, and what a server sends of a model that the client has an older
+version of: its values at the places that have changed."""
+
+PROTOCOL = 1
+
+Word = Annotated[str, Field(min_length=1, max_length=128)]
+Count = Annotated[int, Field(ge=0)]
+
+
+class Terms(BaseModel):
+    """A record that is checked when it is read; what is unset is not sent."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    sender: ClassVar[str]
+
+    protocol: int = PROTOCOL
+
+    def write(self, content: RecordDict) -> None:
+        content[KEY] = ConfigRecord(self.model_dump(exclude_none=True))
+
+    @classmethod
+    def read(cls, content: RecordDict) -> Self | None:
+        """The terms in a message; None if it has none."""
+        record = content.config_records.get(KEY)
+        if record is None:
+            return None
+        if record.get("protocol") != PROTOCOL:
+            raise InputError(
+                f"the {cls.sender} speaks protocol {record.get('protocol')!r} of gammafl, this side {PROTOCOL}:"
+                " install the same version on both"
+            )
+        try:
+            return cls.model_validate(dict(record))
+        except ValidationError as error:
+            found = "; ".join(f"{part['loc'][0] if part['loc'] else ''}: {part['msg']}" for part in error.errors())
+            raise InputError(f"the {cls.sender}'s terms are malformed ({found})") from None
+
+
+class Offer(Terms):
+    """The server's: how to compress, at which iteration the round ends, and what it has of this client."""
+
+    sender = "server"
+
+    method: str
+    whole: list[str]
+    dim: Count
+    round: Count
+    iteration: Count
+    incarnation: Word | None = None
+    accepted: Count = 0
+    """The last upload of that incarnation that was accepted; without an incarnation, nothing is known."""
+
+    version: Count
+    """Of the model that comes with this."""
+
+    base: Count | None = None
+    """The version that only the changes since are sent of; unset: the whole model is sent."""
+
+    downlink: Literal["full", "changes"] = "full"
+
+
+class Answer(Terms):
+    """The client's: who it is, which upload this is, and which version of the model it holds."""
+
+    sender = "client"
+
+    name: Word
+    incarnation: Word
+    round: Count
+    number: Count = 0
+    """Of the upload; 0 if there is none."""
+
+    again: bool = False
+    """An upload that was sent before, since the server could not tell whether it arrived."""
+
+    holds: Count | None = None
+    """The version of the model that the client has stored."""
+
+    wants_full: bool = False
+
+    @property
+    def who(self) -> Sender:
+        return Sender(self.name, self.incarnation)
+
+
+def difference(ours: str, theirs: str) -> str:
+    """Where two descriptions of a method differ, in words."""
+    mine, other = _flat(json.loads(ours)), _flat(json.loads(theirs))
+    names = [name for name in {**mine, **other} if mine.get(name) != other.get(name)]
+    return ", ".join(f"{name} is {mine.get(name)!r} here and {other.get(name)!r} there" for name in names[:3])
+
+
+def _flat(table: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(table, dict):
+        return {prefix: table}
+    return {k: v for name, part in table.items() for k, v in _flat(part, f"{prefix}.{name}".lstrip(".")).items()}
+
+
+def message_record(name: str, payload: bytes) -> ArrayRecord:
+    """A message of docs/wire-format.md, as Flower carries it."""
+    return ArrayRecord({name: Array("uint8", (len(payload),), STYPE, payload)})
