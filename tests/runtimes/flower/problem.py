@@ -27,9 +27,9 @@ def from_record(record: ArrayRecord) -> Vector:
     return np.concatenate([record["first"].numpy(), record["second"].numpy().reshape(-1)])
 
 
-def quadratic_app(task: Quadratic, state_dir: Path, mods: Sequence[Any] = (), **settings: Any) -> ClientApp:
-    """Trains as the simulator does: same local steps, same seeds."""
-    app = ClientApp(mods=[*mods, gammafl.flower.compress(state_dir, **settings)])
+def quadratic_app(task: Quadratic, state_dir: Path, inner: Sequence[Any] = (), **settings: Any) -> ClientApp:
+    """Trains as the simulator does: same local steps, same seeds. `inner` mods see what the functions see."""
+    app = ClientApp(mods=[gammafl.flower.compress(state_dir, **settings), *inner])
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
@@ -59,12 +59,12 @@ def strategy(**settings: Any) -> gammafl.flower.CompressedFedAvg:
 
 
 def run(
-    state_dir: Path, rounds: int = 40, task: Quadratic | None = None, fate: Any = arrives, mods: Sequence[Any] = (),
+    state_dir: Path, rounds: int = 40, task: Quadratic | None = None, fate: Any = arrives,
     client: dict[str, Any] | None = None, **settings: Any,
 ) -> tuple[gammafl.flower.CompressedFedAvg, InProcessGrid, Vector]:  # fmt: skip
     """All rounds; the strategy, the grid and the final model."""
     task = task or Quadratic()
-    grid = InProcessGrid(quadratic_app(task, state_dir, mods, **client or {}), len(task.client_sizes), fate)
+    grid = InProcessGrid(quadratic_app(task, state_dir, **client or {}), len(task.client_sizes), fate)
     chosen = strategy(**settings)
     start = task.initial_model(seeds.generator(0, "model"))
     result = chosen.start(grid, to_record(task, start), rounds, train_config=ConfigRecord())

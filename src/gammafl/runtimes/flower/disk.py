@@ -7,6 +7,7 @@ import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +86,7 @@ class ClientDisk:
             "incarnation": state.incarnation,
             "number": outbox.number,
             "round": state.round,
+            "address": state.address,
             "method": describe(method),
         }
         _store(self.state_file, tensors, facts)
@@ -106,13 +108,23 @@ class ClientDisk:
         _store(self.model_file, {"model": model}, {"version": version, "layout": layout.facts()})
 
 
-class ClientState:
-    """An outbox, the incarnation that its numbers belong to, and the round of its last upload (0 before the first)."""
+SEVERAL = 0
+"""The address of an upload that was sent from more than one."""
 
-    def __init__(self, outbox: Outbox, incarnation: str, round_number: int = 0) -> None:
-        self.outbox = outbox
-        self.incarnation = incarnation
-        self.round = round_number
+
+@dataclass
+class ClientState:
+    """An outbox, and whose it is."""
+
+    outbox: Outbox
+    incarnation: str
+    """A random word: the numbers of the outbox belong to it."""
+
+    round: int = 0
+    """Of the last upload; 0 before the first."""
+
+    address: int = SEVERAL
+    """The node id under which the last upload was sent."""
 
 
 def _read(path: Path, method: Compressor, dim: int) -> ClientState:
@@ -122,7 +134,7 @@ def _read(path: Path, method: Compressor, dim: int) -> ClientState:
     residual = np.array(tensors["residual"], np.float32)
     payload = tensors["open"].tobytes() if "open" in tensors else None
     outbox = Outbox(ErrorFeedback(method, dim, residual), facts["number"], payload)
-    return ClientState(outbox, facts["incarnation"], facts["round"])
+    return ClientState(outbox, facts["incarnation"], facts["round"], facts["address"])
 
 
 def _store(path: Path, tensors: dict[str, np.ndarray], facts: tensor_files.Facts) -> None:

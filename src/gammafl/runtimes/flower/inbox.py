@@ -127,15 +127,17 @@ def usable(contents: Iterable[RecordDict], weight_key: str) -> list[RecordDict]:
 
 def _refuse_doubles(mail: Mail) -> None:
     """Of several uploads of one sender only the last counts, which holds whatever was not confirmed of the others."""
-    last: dict[Sender, int] = {}
+    last: dict[Sender, Letter] = {}
     for letter in mail.letters:
-        last[letter.answer.who] = max(letter.answer.number, last.get(letter.answer.who, 0))
+        before = last.setdefault(letter.answer.who, letter)
+        if letter.answer.number > before.answer.number:
+            last[letter.answer.who] = letter
     for letter in mail.letters:
-        if letter.answer.number < last[letter.answer.who]:
+        if letter is not last[letter.answer.who]:
             mail.refused[letter.upload.client] = (
-                f"client {letter.answer.name} sent a later upload as well: is its partition-id used twice?"
+                f"client {letter.answer.name} answered twice: is its partition-id used for two SuperNodes?"
             )
-    mail.letters = [letter for letter in mail.letters if letter.upload.client not in mail.refused]
+    mail.letters = list(last.values())
 
 
 def _refuse_odd_metrics(mail: Mail) -> None:

@@ -17,7 +17,7 @@ from gammafl.core.description import build, describe
 from gammafl.core.errors import InputError, require
 from gammafl.core.kernels import Vector
 from gammafl.core.wire import decode
-from gammafl.runtimes.flower.disk import ClientDisk, ClientState, state_directory
+from gammafl.runtimes.flower.disk import SEVERAL, ClientDisk, ClientState, state_directory
 from gammafl.runtimes.flower.layout import Layout
 from gammafl.runtimes.flower.terms import CHANGES, KEY, UPDATE, Answer, Offer, difference, message_record
 from gammafl.tasks.base import LocalUpdate
@@ -139,17 +139,23 @@ class ClientRound:
             )
 
     def _upload(self, state: ClientState, local: LocalUpdate) -> tuple[bytes, bool]:
-        """The next upload, or the open one again if the server can't tell whether it has it."""
-        outbox, known = state.outbox, self.offer.incarnation == state.incarnation
-        if outbox.open is not None and not known:
+        """The next upload, or the open one again if the server can't tell whether it has it.
+
+        It can if it knows us by the name of our incarnation, or if the open upload was sent from the address that it
+        speaks to now: had it arrived, it would know us by that name.
+        """
+        outbox, named = state.outbox, self.offer.incarnation == state.incarnation
+        if outbox.open is not None and not named and state.address != self.context.node_id:
+            state.address = SEVERAL
             return outbox.send_again(local), True
-        if outbox.settle(self.offer.accepted if known else 0):
+        if outbox.settle(self.offer.accepted if named else 0):
             LOG.warning(
                 "gammafl: upload %d of client %s (round %d) did not count; its update is sent with the next ones",
                 outbox.number,
                 self.disk.name,
                 state.round,
             )
+        state.address = self.context.node_id
         return outbox.send(local, self.offer.iteration), False
 
     # --- the model ----------------------------------------------------------------------------------------

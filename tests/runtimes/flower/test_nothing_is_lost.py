@@ -1,0 +1,176 @@
+"""Replies that get lost, nodes that restart, disks that are lost: every update counts exactly once."""
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
+
+import gammafl as gf
+import gammafl.flower
+from gammafl.core.kernels import Vector
+from tests.problems import METHODS, Quadratic
+from tests.runtimes.flower.books import computed, remembered
+from tests.runtimes.flower.grid import InProcessGrid, state_files
+from tests.runtimes.flower.problem import from_record, quadratic_app, run, strategy, to_record
+
+every_method = pytest.mark.parametrize("name", METHODS)
+
+
+@every_method
+def test_what_clients_computed_is_in_the_model_or_on_their_disks(
+    name: str, tmp_path: Path, applied: dict[str, Vector]
+) -> None:
+    """A third of the replies is lost, and after a fifth of them the node restarts under another id."""
+    chance, task = random.Random(3), Quadratic()
+    grid = InProcessGrid(quadratic_app(task, tmp_path), 4)
+
+    def fate(message: Message, reply: Message) -> Message | None:
+        if chance.random() < 1 / 5:
+            grid.restart(message.metadata.dst_node_id, chance.randrange(1000, 10**6))
+        return reply if chance.random() > 1 / 3 else None
+
+    grid.fate = fate
+    chosen = strategy(method=METHODS[name])
+    chosen.start(grid, to_record(task, np.zeros(50, np.float32)), 30)
+    rest = remembered(tmp_path, chosen)
+    assert any(record["repeated"] for record in chosen.history)
+    assert len(rest) == 4
+    for client in rest:
+        np.testing.assert_allclose(applied[client] + rest[client], computed(task, client), atol=1e-5)
+
+
+def test_an_upload_that_timed_out_is_sent_with_the_next_one(
+    tmp_path: Path, applied: dict[str, Vector], caplog: pytest.LogCaptureFixture
+) -> None:
+    """FedAVG sends everything: after the next upload that arrives, nothing is left on the client's disk."""
+    task, lost = Quadratic(), iter([None])
+    run(tmp_path, 3, task, lambda message, reply: next(lost, reply), method=gf.Dense(), fraction_train=1.0)
+    for client in ("0", "1", "2", "3"):
+        np.testing.assert_allclose(applied[client], computed(task, client), atol=1e-5)
+    warnings = [record.message for record in caplog.records if "did not count" in record.message]
+    assert len(warnings) == 1
+    assert "upload 1 of client 0" in warnings[0]
+
+
+def test_a_client_whose_training_goes_wrong_loses_nothing(tmp_path: Path, applied: dict[str, Vector]) -> None:
+    """The train function of client 0 returns a model of another shape, and then one that is not finite."""
+    task, wrong = Quadratic(), iter([None, None, np.zeros(3, np.float32), np.full(40, np.nan, np.float32)])
+
+    def spoil(message: Message, context: Context, call_next: Any) -> Message:
+        reply: Message = call_next(message, context)
+        if context.node_config["partition-id"] == 0 and (bad := next(wrong, None)) is not None:
+            task.deltas.pop()
+            reply.content["arrays"] = ArrayRecord({**reply.content.array_records["arrays"], "first": Array(bad)})
+        return reply
+
+    chosen, _, _ = run(
+        tmp_path, 6, task, client={"inner": [spoil]}, method=gf.TopK(3), fraction_train=1.0, min_train_nodes=4
+    )
+    assert [record["failed"] for record in chosen.history] == [0, 0, 1, 1, 0, 0]
+    rest = remembered(tmp_path, chosen)
+    np.testing.assert_allclose(applied["0"] + rest["0"], computed(task, "0"), atol=1e-5)
+
+
+def test_too_few_uploads_leave_the_model_and_the_clients_keep_their_updates(
+    tmp_path: Path, applied: dict[str, Vector]
+) -> None:
+    task, fates = Quadratic(), iter([True, True, False, False])
+    chosen, _, _ = run(
+        tmp_path, 2, task, lambda m, r: r if next(fates, True) else None,
+        method=gf.Dense(), fraction_train=1.0, min_accepted=3,
+    )  # fmt: skip
+    assert [record["clients"] for record in chosen.history] == [[], ["0", "1", "2", "3"]]
+    for client in ("0", "1", "2", "3"):
+        np.testing.assert_allclose(applied[client], computed(task, client), atol=1e-5)
+
+
+def test_a_client_that_lost_its_disk_starts_clean_with_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fate(message: Message, reply: Message) -> Message:
+        if message.content["config"]["server-round"] == 3 and message.metadata.dst_node_id == 101:
+            shutil.rmtree(tmp_path / "run-1", ignore_errors=True)
+        return reply
+
+    chosen, _, _ = run(tmp_path, 6, Quadratic((10, 20)), fate, method=gf.TopK(3), fraction_train=1.0)
+    assert all(len(record["clients"]) == 2 for record in chosen.history)
+    for side in ("took part in this run before", "lost its stored state"):
+        said = [record.message for record in caplog.records if side in record.message]
+        assert sorted(text.split("client ")[1][0] for text in said) == ["0", "1"]
+
+
+def test_a_damaged_state_is_put_aside_and_the_client_starts_clean(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fate(message: Message, reply: Message) -> Message:
+        if message.content["config"]["server-round"] == 2 and message.metadata.dst_node_id == 101:
+            for path in state_files(tmp_path):
+                content = bytearray(path.read_bytes())
+                content[-1] ^= 1
+                path.write_bytes(content)
+        return reply
+
+    run(tmp_path, 4, Quadratic((10, 20)), fate, method=gf.TopK(3), fraction_train=1.0)
+    assert "checksum differs" in caplog.text
+    assert len(list(tmp_path.rglob("*.damaged"))) == 2
+    assert len(state_files(tmp_path)) == 2
+
+
+def test_runs_and_partitions_do_not_share_state(tmp_path: Path) -> None:
+    run(tmp_path, 2, method=gf.TopK(3), fraction_train=1.0)
+    assert [str(path.relative_to(tmp_path)) for path in state_files(tmp_path)] == [
+        f"run-1/{partition}.state" for partition in range(4)
+    ]
+
+
+def test_a_residual_that_is_too_old_is_forgotten_if_one_asks_for_that(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    task = Quadratic((10, 20))
+    grid = InProcessGrid(quadratic_app(task, tmp_path, forget_after=2), 2)
+    chosen, config = strategy(method=gf.TopK(3), fraction_train=1.0), ConfigRecord()
+    arrays = to_record(task, np.zeros(50, np.float32))
+    chosen.begin(arrays, 6, config)
+    for number in range(1, 7):
+        messages = list(chosen.configure_train(number, arrays, config, grid))
+        reached = messages[1:] if number in (3, 4, 5) else messages
+        chosen.aggregate_train(number, grid.send_and_receive(reached))
+    assert [r.message for r in caplog.records if "missed" in r.message] == [
+        "gammafl: client 0 missed 3 rounds and starts clean"
+    ]
+
+
+@every_method
+def test_with_changes_only_every_client_trains_on_the_servers_model(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Through lost replies, restarts and lost disks, the model that a client gets is the server's bit for bit."""
+    chance, task = random.Random(1), Quadratic()
+    chosen = strategy(method=METHODS[name], downlink="changes", fraction_evaluate=1.0)
+    seen = []
+
+    def look(message: Message, context: Context, call_next: Any) -> Message:
+        seen.append(from_record(message.content.array_records["arrays"]).tobytes() == chosen.state.model.tobytes())
+        return call_next(message, context)
+
+    grid = InProcessGrid(quadratic_app(task, tmp_path, [look]), 4)
+
+    def fate(message: Message, reply: Message) -> Message | None:
+        throw = chance.random()
+        if throw < 0.1:
+            grid.restart(message.metadata.dst_node_id, chance.randrange(1000, 10**6))
+        if throw > 0.9:
+            for path in tmp_path.rglob("*.model"):
+                path.unlink()
+        return reply if throw > 0.2 else None
+
+    grid.fate = fate
+    chosen.start(grid, to_record(task, np.zeros(50, np.float32)), 30)
+    assert all(seen)
+    assert len(seen) > 60
+    assert "asks for a whole one" in caplog.text
+    assert any(record["without_model"] for record in chosen.history)
