@@ -18,6 +18,7 @@ ALLOWED = {
     "federated": {"core", "tasks", "federated"} | LIGHT,
     "report": {"core", "report"} | LIGHT,
     "runtimes": {"core", "tasks", "federated", "runtimes", "report"} | LIGHT,
+    "flower": {"federated", "runtimes"},
     "studies": {"core", "tasks", "federated", "runtimes", "studies", "report"} | LIGHT,
     "bench": {"core", "tasks", "federated", "runtimes", "report", "bench", "arguments"} | LIGHT,
 }

@@ -28,6 +28,7 @@ def test_running_statistics_come_last_and_are_sent_whole_and_counters_not_at_all
     layout = Layout.of(ArrayRecord(network().state_dict()))
     assert list(layout.shapes)[-2:] == ["1.running_mean", "1.running_var"]
     assert layout.whole == 8
+    assert layout.compressed_sizes == (12, 4, 4, 4, 8, 2)
     assert list(layout.fixed) == ["1.num_batches_tracked"]
     assert layout.dim == 3 * 4 + 4 + 4 + 4 + 4 * 2 + 2 + 8
 

@@ -12,6 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
 import gammafl as gf
 import gammafl.flower
 from gammafl.core.kernels import Vector
+from gammafl.runtimes import tensor_files
 from tests.problems import METHODS, Quadratic
 from tests.runtimes.flower.books import computed, remembered
 from tests.runtimes.flower.grid import InProcessGrid, state_files
@@ -142,6 +143,10 @@ def test_a_residual_that_is_too_old_is_forgotten_if_one_asks_for_that(
     assert [r.message for r in caplog.records if "missed" in r.message] == [
         "gammafl: client 0 missed 3 rounds and starts clean"
     ]
+    assert "state is not in" not in caplog.text
+    last = next(delta for client, delta in reversed(task.deltas) if client == 0)
+    tensors = tensor_files.read(tmp_path / "run-1" / "0.state")[1]
+    np.testing.assert_allclose(tensors["residual"] + gf.decode(tensors["open"].tobytes()).dense(), last, atol=1e-5)
 
 
 @every_method

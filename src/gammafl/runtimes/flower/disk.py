@@ -91,9 +91,6 @@ class ClientDisk:
         }
         _store(self.state_file, tensors, facts)
 
-    def forget(self) -> None:
-        self.state_file.unlink()
-
     def load_model(self, version: int) -> tuple[Vector, Layout] | None:
         """The stored model if it is of that version."""
         try:

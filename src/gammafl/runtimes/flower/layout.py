@@ -60,6 +60,12 @@ class Layout:
         return tuple(_size(shape) for shape in self.shapes.values())
 
     @property
+    def compressed_sizes(self) -> tuple[int, ...]:
+        """Of those that are not sent whole."""
+        stops = np.cumsum(self.sizes)
+        return self.sizes[: int(np.searchsorted(stops, self.dim - self.whole, "right"))]
+
+    @property
     def dim(self) -> int:
         return sum(self.sizes)
 

@@ -14,9 +14,11 @@ from flwr.common.constant import ErrorCode
 from gammafl.core import kernels
 from gammafl.core.compressors import Compressor
 from gammafl.core.description import build, describe
+from gammafl.core.error_feedback import ErrorFeedback
 from gammafl.core.errors import InputError, require
 from gammafl.core.kernels import Vector
 from gammafl.core.wire import decode
+from gammafl.federated.client import Outbox
 from gammafl.runtimes.flower.disk import SEVERAL, ClientDisk, ClientState, state_directory
 from gammafl.runtimes.flower.layout import Layout
 from gammafl.runtimes.flower.terms import CHANGES, KEY, UPDATE, Answer, Offer, difference, message_record
@@ -93,7 +95,7 @@ class ClientRound:
         self._warn_if_lost(state)
         found = self._model()
         if found is None:
-            return self._ask_for_full(state)
+            return self._ask_for_full(state, method)
         model, layout = found
         reply = call_next(self._plain(model, layout), self.context)
         if reply.has_error():
@@ -109,10 +111,11 @@ class ClientRound:
 
     def evaluate(self, call_next: Train) -> Message:
         """The function gets the whole model, however it came."""
-        state = self._state(build(self.offer.method))
+        method = build(self.offer.method)
+        state = self._state(method)
         found = self._model()
         if found is None:
-            return self._ask_for_full(state)
+            return self._ask_for_full(state, method)
         reply = call_next(self._plain(*found), self.context)
         if not reply.has_error():
             self._answer(state).write(reply.content)
@@ -126,8 +129,7 @@ class ClientRound:
         missed = self.offer.round - state.round - 1
         if self.forget_after is not None and state.round and missed > self.forget_after:
             LOG.warning("gammafl: client %s missed %d rounds and starts clean", self.disk.name, missed)
-            self.disk.forget()
-            return self.disk.load(method, self.offer.dim)
+            state.outbox = Outbox(ErrorFeedback(method, self.offer.dim), state.outbox.number)
         return state
 
     def _warn_if_lost(self, state: ClientState) -> None:
@@ -187,18 +189,18 @@ class ClientRound:
     # --- the answer ---------------------------------------------------------------------------------------
 
     def _answer(self, state: ClientState, **facts: Any) -> Answer:
-        holds = self.offer.version if self.offer.downlink == "changes" else None
-        return Answer(name=self.disk.name, incarnation=state.incarnation, round=self.offer.round, holds=holds, **facts)
+        if self.offer.downlink == "changes" and not facts.get("wants_full"):
+            facts["holds"] = self.offer.version
+        return Answer(name=self.disk.name, incarnation=state.incarnation, round=self.offer.round, **facts)
 
-    def _ask_for_full(self, state: ClientState) -> Message:
+    def _ask_for_full(self, state: ClientState, method: Compressor) -> Message:
         """Nothing to build on: the server sends the whole model the next time."""
         LOG.warning(
             "gammafl: client %s has no model of version %s; asks for a whole one", self.disk.name, self.offer.base
         )
+        self.disk.save(state, method)  # the server will know us by this incarnation
         content = RecordDict()
-        Answer(name=self.disk.name, incarnation=state.incarnation, round=self.offer.round, wants_full=True).write(
-            content
-        )
+        self._answer(state, wants_full=True).write(content)
         return Message(content, reply_to=self.message)
 
 

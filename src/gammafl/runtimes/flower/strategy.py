@@ -121,7 +121,7 @@ class CompressedFedAvg(FedAvg):
         if isinstance(method, str):
             iterations = self.rounds * self.local_steps
             method = make_method(
-                method, MethodSettings(self.layout.dim, self.layout.sizes, stepsize, iterations, self.keep)
+                method, MethodSettings(self.layout.dim, self.layout.compressed_sizes, stepsize, iterations, self.keep)
             )
         return with_dense_tail(method, self.layout.whole)
 
@@ -196,14 +196,17 @@ class CompressedFedAvg(FedAvg):
             "refused": {str(node): reason for node, reason in mail.refused.items()},
         }
         self._write(record)
+        counts: dict[str, Any] = {
+            "accepted-uploads": len(letters),
+            "refused-uploads": len(mail.refused),
+            "uplink-bytes": sent,
+        }
         if not letters:
-            return None, None
+            return None, MetricRecord(counts)
         dense = 4 * self.layout.dim * len(letters)
         LOG.info("gammafl: %d uploads, %d bytes instead of %d (%.0f×)", len(letters), sent, dense, dense / sent)
         metrics = self.train_metrics_aggr_fn([letter.content for letter in letters], self.weighted_by_key)
-        metrics["accepted-uploads"] = len(letters)
-        metrics["refused-uploads"] = len(mail.refused)
-        metrics["uplink-bytes"] = sent
+        metrics.update(counts)
         metrics["kept-fraction"] = kept / (self.layout.dim * len(letters))
         return self.layout.record(self.state.model), metrics
 
