@@ -79,6 +79,7 @@ BAD: dict[str, tuple[Callable[[RecordDict], None], str]] = {
     "infinite weight": (with_metrics(**{"num-examples": float("inf")}), "positive number"),
     "a list as weight": (with_metrics(**{"num-examples": [1, 2]}), "positive number"),
     "other metrics": (with_metrics(more=1.0), "those of the others"),
+    "a list as metric": (with_metrics(**{"train-loss": [0.1, 0.2]}), "train-loss[2], those of the others"),
 }
 
 

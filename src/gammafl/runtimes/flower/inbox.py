@@ -112,7 +112,7 @@ class Inbox:
 
 
 def usable(contents: Iterable[RecordDict], weight_key: str) -> list[RecordDict]:
-    """Those with one record of metrics, with a weight, and with the names that most have."""
+    """Those with one record of metrics, with a weight, and of the form that most have."""
     found = []
     for content in contents:
         try:
@@ -120,9 +120,9 @@ def usable(contents: Iterable[RecordDict], weight_key: str) -> list[RecordDict]:
         except InputError:
             continue
         if isinstance(metrics.get(weight_key), int | float):
-            found.append((frozenset(metrics), content))
-    usual = _usual(names for names, _ in found)
-    return [content for names, content in found if names == usual]
+            found.append((_form(content), content))
+    usual = _usual(form for form, _ in found)
+    return [content for form, content in found if form == usual]
 
 
 def _refuse_doubles(mail: Mail) -> None:
@@ -141,22 +141,29 @@ def _refuse_doubles(mail: Mail) -> None:
 
 
 def _refuse_odd_metrics(mail: Mail) -> None:
-    """Metrics are averaged by name: whoever sends other names than most is refused."""
-    usual = _usual(_names(letter) for letter in mail.letters)
-    odd = [letter for letter in mail.letters if _names(letter) != usual]
-    mail.letters = [letter for letter in mail.letters if _names(letter) == usual]
-    for letter in odd:
-        mail.refused[letter.upload.client] = (
-            f"its metrics are {sorted(_names(letter))}, those of the others {sorted(usual)}"
-        )
+    """Metrics are averaged by name: whoever sends others than most is refused."""
+    usual = _usual(_form(letter.content) for letter in mail.letters)
+    for letter in mail.letters:
+        if (form := _form(letter.content)) != usual:
+            mail.refused[letter.upload.client] = f"its metrics are {_words(form)}, those of the others {_words(usual)}"
+    mail.letters = [letter for letter in mail.letters if _form(letter.content) == usual]
 
 
-def _names(letter: Letter) -> frozenset[str]:
-    return frozenset(_only_metrics(letter.content)[1])
+Form = frozenset[tuple[str, int]]
+"""Name and length of each metric, 0 for a number."""
 
 
-def _usual(names: Iterable[frozenset[str]]) -> frozenset[str]:
-    return next((found for found, _ in Counter(names).most_common(1)), frozenset())
+def _form(content: RecordDict) -> Form:
+    metrics = _only_metrics(content)[1]
+    return frozenset((name, len(value) if isinstance(value, list) else 0) for name, value in metrics.items())
+
+
+def _usual(forms: Iterable[Form]) -> Form:
+    return next((form for form, _ in Counter(forms).most_common(1)), frozenset())
+
+
+def _words(form: Form) -> str:
+    return ", ".join(f"{name}[{length}]" if length else name for name, length in sorted(form))
 
 
 def _only_metrics(content: RecordDict) -> tuple[str, MetricRecord]:

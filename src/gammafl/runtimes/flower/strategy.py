@@ -48,7 +48,7 @@ class CompressedFedAvg(FedAvg):
                       client has on its disk
     whole             patterns of the names of tensors that are sent whole; by default running statistics
     averaging         "tail", "exponential" or "none": beside the model, its average, in `averaged_arrays`
-    ledger            a file that gets a line of JSON a round
+    ledger            a file that gets a line of JSON a round; its bytes are of train messages, without Flower's own
     seed              of the choice among the connected nodes
     """
 
@@ -111,7 +111,6 @@ class CompressedFedAvg(FedAvg):
         self.layout = Layout.of(initial_arrays, self.whole)
         self.state = ServerState(self.layout.flatten(initial_arrays, "initial_arrays"))
         stepsize = self.stepsize or Constant(float(train_config.get(self.lr_key, 1.0)))  # type: ignore[arg-type]
-        self.schedule: Stepsize = stepsize
         self.description = describe(self._compressor(stepsize))
         self.inbox = Inbox(self.layout.dim, self.limits, self.weighted_by_key)
         self.sender = Downlink(self.layout, self.downlink)
