@@ -1,6 +1,7 @@
 """Flower without processes: a grid that calls the ClientApps of its nodes, over serialised messages."""
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,6 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.serverapp import Grid
-from flwr.supercore.task_identity import TaskIdentity
 
 Fate = Callable[[Message, Message], Message | None]
 """(message, reply) → the reply as it reaches the server; None if it gets lost."""
@@ -22,7 +22,7 @@ class InProcessGrid(Grid):
     """Nodes 100, 101, … with partitions 0, 1, …; a node can be restarted under another address."""
 
     def __init__(self, app: ClientApp, nodes: int, fate: Fate = arrives) -> None:
-        TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
+        _identify_task()
         self.app = app
         self.fate = fate
         self.contexts = {100 + i: self._context(100 + i, i) for i in range(nodes)}
@@ -65,6 +65,14 @@ class InProcessGrid(Grid):
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         raise NotImplementedError
+
+
+def _identify_task() -> None:
+    """Newer versions of Flower write into a message which task it is of."""
+    with suppress(ImportError):
+        from flwr.supercore.task_identity import TaskIdentity
+
+        TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
 
 
 def _carried(content: RecordDict) -> RecordDict:
