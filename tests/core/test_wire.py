@@ -212,6 +212,29 @@ def test_sizes_are_those_of_the_specification() -> None:
     assert len(gf.encode(gf.SparseUpdate(1000, None, signs))) == HEADER.size + 2 + 4 + 125
 
 
+VERSION_1: dict[str, tuple[gf.SparseUpdate, PositionCoding, ValueCoding]] = {
+    "67460101 e8030000 04000000 8f692c79 07 0684003f1e cdcccc3dcdcc4cbe9a99993e5f708930": (
+        gf.SparseUpdate(1000, [3, 70, 71, 900], [0.1, -0.2, 0.3, 1e-9]), "rice", "f32",
+    ),
+    "67460122 14000000 04000000 2851cbcd 880108 0200 0000003f00000040 03000000 02": (
+        gf.SparseUpdate(20, [3, 7, 8, 19], [0.5, -0.5, 0.5, 2]), "bitmap", "ternary",
+    ),
+    "67460113 ffffffff 02000000 b75afe3a 05000000feffffff 003800be": (
+        gf.SparseUpdate(2**32 - 1, [5, 2**32 - 2], [0.5, -1.5]), "raw", "f16",
+    ),
+    "67460120 03000000 03000000 9ff3dfa6 0100 0000803f 02": (
+        gf.SparseUpdate(3, None, [1, -1, 1]), "all", "ternary",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", VERSION_1)
+def test_the_bytes_of_version_1_stay_as_they_are(message: str) -> None:
+    update, positions, values = VERSION_1[message]
+    assert gf.encode(update, positions, values) == bytes.fromhex(message)
+    assert gf.decode(bytes.fromhex(message)) == update
+
+
 def rice(gaps: list[int], b: int) -> bytes:
     """The codes as docs/wire-format.md words them, a bit a character."""
     codes = ["1" * (gap >> b) + "0" + "".join(str(gap >> bit & 1) for bit in range(b)) for gap in gaps]

@@ -4,6 +4,7 @@ import copy
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,11 +15,15 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import gammafl as gf
+from gammafl.config import Input
 from gammafl.core import threads as core_threads
 from gammafl.core.kernels import Vector
+from gammafl.tasks import softmax_regression
 from gammafl.tasks.base import LocalUpdate
+from gammafl.tasks.build import normaliser
 from gammafl.tasks.flat_module import FlatModule
 from gammafl.tasks.pool_first import pool_first
+from gammafl.tasks.samples import ImageShards
 from gammafl.tasks.softmax_regression import is_softmax_regression
 from gammafl.tasks.torch_task import TorchTask
 
@@ -130,6 +135,39 @@ def test_results_do_not_depend_on_how_many_clients_train_at_a_time(make: Callabl
         trained = updates(task, model)
         results.append(([u.delta.tobytes() for u in trained], [u.loss for u in trained], task.evaluate(model)))
     assert results == [results[0]] * 4
+
+
+def of_one_array(clients: int) -> TorchTask:
+    """Logistic regression on shards of one array of bytes: many clients are one compiled call."""
+    random = np.random.default_rng(0)
+    pixels = random.integers(0, 256, (20 * clients, 1, 6, 6), np.uint8)
+    labels = random.integers(0, 5, len(pixels), np.uint8)
+    normalise = normaliser(Input(mean=(0.5,), std=(0.25,)), 1)
+    shards = ImageShards(pixels, labels, normalise, np.array_split(np.arange(len(pixels)), clients))
+    return TorchTask("one array", nn.Sequential(nn.Flatten(), nn.Linear(36, 5)), shards, shards[0], 6)
+
+
+def test_clients_of_one_array_are_handed_over_in_order_whatever_thread_trained_them() -> None:
+    task = of_one_array(70)
+    model = task.initial_model(np.random.default_rng(0))
+    one_by_one = [updates(task, model, [client])[0] for client in range(70)]
+    for threads in (1, 2, 3, 7):
+        core_threads.set_count(threads)
+        together = updates(task, model, list(range(70)))
+        assert [u.delta.tobytes() for u in together] == [u.delta.tobytes() for u in one_by_one]
+        assert [u.loss for u in together] == [u.loss for u in one_by_one]
+
+
+def test_an_error_in_another_thread_is_raised_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail_elsewhere(*_: object) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            raise MemoryError
+
+    monkeypatch.setattr(softmax_regression, "_train", fail_elsewhere)
+    task = of_one_array(9)
+    core_threads.set_count(2)
+    with pytest.raises(MemoryError):
+        updates(task, task.initial_model(np.random.default_rng(0)), list(range(9)))
 
 
 def test_the_memory_layout_of_convolutions_is_nobodys_business() -> None:

@@ -22,16 +22,11 @@ WORD = np.uint64(32)
 ONES = np.uint64(0xFFFFFFFF)
 """The bits in a word that is written, and all of them set."""
 
+WORDS = np.dtype("<u8")
+"""As which a message is read."""
+
 TRAILING_ONES = np.array([f"{byte:09b}"[::-1].index("0") for byte in range(256)], np.uint64)
 """How many ones a byte ends in."""
-
-
-@compiled
-def _increase(indices: Any) -> bool:
-    in_order = True
-    for j in range(1, indices.size):
-        in_order &= indices[j] > indices[j - 1]
-    return in_order
 
 
 @compiled
@@ -44,8 +39,18 @@ def _coded_bits(indices: Any, parameter: int) -> Any:
 
 
 @compiled
-def _downhill(indices: Any, parameter: int) -> Any:
-    """The parameter with the fewest coded bits near the given one, and these bits."""
+def plan(indices: Any) -> Any:
+    """(whether the positions strictly increase, the parameter to code them with, and the size in bytes).
+
+    The parameter is found going downhill from the best one for scattered positions.
+    """
+    in_order = True
+    for j in range(1, indices.size):
+        in_order &= indices[j] > indices[j - 1]
+    if indices.size == 0 or not in_order:
+        return in_order, 0, 1
+    mean_gap = (np.int64(indices[-1]) + 1 - indices.size) / indices.size
+    parameter = min(MAX_PARAMETER, round(math.log2(mean_gap * math.log(2) + 1)))
     bits = _coded_bits(indices, parameter)
     for step in (-1, 1):
         while 0 <= parameter + step <= MAX_PARAMETER:
@@ -53,35 +58,39 @@ def _downhill(indices: Any, parameter: int) -> Any:
             if fewer >= bits:
                 break
             parameter, bits = parameter + step, fewer
-    return parameter, bits
+    return in_order, parameter, 1 + np.int64((bits + np.uint64(7)) >> np.uint64(3))
 
 
 @compiled
-def _put(code: Any, length: Any, words: Any, at: int, pending: Any, held: Any) -> Any:
+def _put(code: Any, length: Any, out: Any, at: int, pending: Any, held: Any) -> Any:
     """Appends a code of at most a word, where less than a word is pending."""
     pending |= code << held
     held += length
     if held >= WORD:
-        words[at] = pending & ONES
-        return at + 1, pending >> WORD, held - WORD
+        for byte in range(4):
+            out[at + byte] = pending >> np.uint64(8 * byte)
+        return at + 4, pending >> WORD, held - WORD
     return at, pending, held
 
 
 @compiled
-def _write(indices: Any, parameter: int, words: Any) -> None:
+def _write(indices: Any, parameter: int, out: Any) -> None:
     b = np.uint64(parameter)
-    at, pending, held = 0, np.uint64(0), np.uint64(0)
+    out[0] = parameter
+    at, pending, held = 1, np.uint64(0), np.uint64(0)
     following = np.uint64(0)
     for j in range(indices.size):
         gap = np.uint64(indices[j]) - following
         following = np.uint64(indices[j]) + ONE
         quotient = gap >> b
         while quotient >= WORD:
-            at, pending, held = _put(ONES, WORD, words, at, pending, held)
+            at, pending, held = _put(ONES, WORD, out, at, pending, held)
             quotient -= WORD
-        at, pending, held = _put((ONE << quotient) - ONE, quotient + ONE, words, at, pending, held)
-        at, pending, held = _put(gap & ((ONE << b) - ONE), b, words, at, pending, held)
-    words[at] = pending
+        at, pending, held = _put((ONE << quotient) - ONE, quotient + ONE, out, at, pending, held)
+        at, pending, held = _put(gap & ((ONE << b) - ONE), b, out, at, pending, held)
+    for last in range(at, out.size):
+        out[last] = pending
+        pending >>= np.uint64(8)
 
 
 @compiled
@@ -92,13 +101,13 @@ def _bits_from(bit: Any, words: Any) -> Any:
 
 
 @compiled
-def _read(words: Any, size: int, parameter: int, dim: int, indices: Any) -> Any:
-    """Fills `indices`; returns the bytes read, or −1 for a code that runs past the data or the dimension.
+def _read(words: Any, start: int, size: int, parameter: int, dim: int, indices: Any) -> Any:
+    """Fills `indices` from byte `start`; returns the byte after, or −1 for a code that runs past data or dimension.
 
     `words` hold the `size` bytes of data, followed by at least 64 zeros.
     """
     b, bits, most = np.uint64(parameter), np.uint64(8 * size), np.uint64(dim >> parameter)
-    bit, position = np.uint64(0), np.uint64(0)
+    bit, position = np.uint64(8 * start), np.uint64(0)
     for j in range(indices.size):
         quotient = np.uint64(0)
         while True:
@@ -119,39 +128,23 @@ def _read(words: Any, size: int, parameter: int, dim: int, indices: Any) -> Any:
     return np.int64((bit + np.uint64(7)) >> np.uint64(3))
 
 
-def increase(indices: NDArray[np.uint32]) -> bool:
-    """Whether the positions are strictly increasing."""
-    return _increase(indices)
-
-
-def best_parameter(indices: NDArray[np.uint32]) -> tuple[int, int]:
-    """(parameter, coded size in bytes): downhill from the best parameter for scattered positions."""
-    count = len(indices)
-    if not count:
-        return 0, 0
-    mean_gap = (int(indices[-1]) + 1 - count) / count
-    start = max(0, min(MAX_PARAMETER, round(math.log2(mean_gap * math.log(2) + 1))))
-    parameter, bits = _downhill(indices, start)
-    return parameter, -(-bits // 8)
-
-
 def encode(indices: NDArray[np.uint32], parameter: int, size: int) -> bytes:
-    """The Rice codes of the gaps, padded with zeros to `size` bytes as given by `best_parameter`."""
-    words = np.empty(size // 4 + 1, np.uint32)
-    _write(indices, parameter, words)
-    return words.astype("<u4", copy=False).tobytes()[:size]
+    """The parameter in a byte and the codes of the gaps, as long as `plan` says; the last byte is filled with zeros."""
+    out = np.empty(size, np.uint8)
+    _write(indices, parameter, out)
+    return out.tobytes()
 
 
-def decode(data: memoryview, parameter: int, count: int, dim: int) -> tuple[NDArray[np.uint32], int]:
-    """`count` positions below `dim` from the start of `data`, and how many bytes they took."""
+def decode(data: bytes, start: int, count: int, dim: int) -> tuple[NDArray[np.uint32], int]:
+    """`count` positions below `dim` from `data[start:]` on, and where they end."""
+    parameter, size = data[start] if start < len(data) else 0, len(data) - start - 1
     if parameter > MAX_PARAMETER:
         raise WireError(f"Rice parameter {parameter} is larger than {MAX_PARAMETER}")
-    if count * (parameter + 1) > len(data) * 8:
-        raise WireError(f"{count} positions do not fit in {len(data)} bytes")
-    words = np.zeros(len(data) // 8 + 2, "<u8")
-    words.view(np.uint8)[: len(data)] = data
+    if count * (parameter + 1) > size * 8:
+        raise WireError(f"{count} positions do not fit in {size} bytes")
+    words = np.frombuffer(data.ljust(len(data) // 8 * 8 + 16, b"\0"), WORDS).astype(np.uint64, copy=False)
     indices = np.empty(count, np.uint32)
-    size = _read(words.astype(np.uint64, copy=False), len(data), parameter, dim, indices)
-    if size < 0:
+    end = _read(words, start + 1, len(data), parameter, dim, indices)
+    if end < 0:
         raise WireError("positions run past the message or the dimension")
-    return indices, size
+    return indices, end

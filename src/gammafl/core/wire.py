@@ -22,15 +22,17 @@ from gammafl.core.sparse import SparseUpdate
 MAGIC = b"gF"
 VERSION = 1
 HEADER = struct.Struct("<2sBBIII")  # magic, version, kinds, dimension, count, checksum
-CHECKSUM = struct.Struct("<I")
-CHECKED = 12  # the header's bytes before the checksum
+CHECKED, CHECKSUM = struct.Struct("<2sBBII"), struct.Struct("<I")  # the header in two parts
 
 PositionCoding = Literal["auto", "all", "rice", "bitmap", "raw"]
 ValueCoding = Literal["auto", "f32", "f16", "ternary"]
 POSITIONS: tuple[PositionCoding, ...] = ("all", "rice", "bitmap", "raw")
 VALUES: tuple[ValueCoding, ...] = ("f32", "f16", "ternary")
 """A kind's number on the wire is its place in these tuples."""
+ALL, RICE, BITMAP, RAW = range(len(POSITIONS))
+F32, F16, TERNARY = range(len(VALUES))
 
+BYTES, U2, U4, F2, F4 = map(np.dtype, ("u1", "<u2", "<u4", "<f2", "<f4"))
 MAX_RUNS = 65_535
 
 
@@ -40,20 +42,20 @@ def encode(update: SparseUpdate, positions: PositionCoding = "auto", values: Val
         raise InputError(f"no position coding {positions!r}; they are auto, {', '.join(POSITIONS)}")
     if values != "auto" and values not in VALUES:
         raise InputError(f"no value coding {values!r}; they are auto, {', '.join(VALUES)}")
-    kinds, body = _encode_body(update, positions, values)
-    head = HEADER.pack(MAGIC, VERSION, kinds, update.dim, len(update), 0)[:CHECKED]
+    wanted_positions = None if positions == "auto" else POSITIONS.index(positions)
+    kinds, body = _encode_body(update, wanted_positions, None if values == "auto" else VALUES.index(values))
+    head = CHECKED.pack(MAGIC, VERSION, kinds, update.dim, len(update))
     return head + CHECKSUM.pack(zlib.crc32(body, zlib.crc32(head))) + body
 
 
 def decode(payload: bytes | bytearray | memoryview) -> SparseUpdate:
     """The update of a message made by `encode`, or `WireError`."""
-    data = bytes(memoryview(payload))
-    position_kind, value_kind, dim, count = _decode_header(data)
-    body = memoryview(data)[HEADER.size :]
-    indices, used = _decode_positions(position_kind, body, dim, count)
+    data = payload if isinstance(payload, bytes) else bytes(memoryview(payload))
+    kinds, dim, count = _decode_header(data)
+    indices, end = _decode_positions(kinds & 15, data, dim, count)
     try:
-        update = SparseUpdate(dim, indices, _decode_values(value_kind, body[used:], count))
-        _, again = _encode_body(update, position_kind, value_kind)
+        update = SparseUpdate(dim, indices, _decode_values(kinds >> 4, data, end, count))
+        _, again = _encode_body(update, kinds & 15, kinds >> 4)
     except WireError:
         raise
     except InputError as error:
@@ -63,19 +65,18 @@ def decode(payload: bytes | bytearray | memoryview) -> SparseUpdate:
     return update
 
 
-def _encode_body(update: SparseUpdate, positions: PositionCoding, values: ValueCoding) -> tuple[int, bytes]:
-    """(kinds, body). Only what `decode` gives back is encoded."""
-    numbers = np.ascontiguousarray(update.values)
-    magnitudes = _survey(numbers.view(np.uint32))
-    require(magnitudes[0] <= FINITE, "an update with values that are not finite can't be sent")
-    in_order = update.entire or golomb.increase(np.ascontiguousarray(update.indices))
-    require(in_order, "indices must be strictly increasing")
-    position_kind, position_bytes = _encode_positions(update, positions)
-    value_kind, value_bytes = _encode_values(numbers, magnitudes, values)
-    return POSITIONS.index(position_kind) | VALUES.index(value_kind) << 4, position_bytes + value_bytes
+def _encode_body(update: SparseUpdate, position_kind: int | None, value_kind: int | None) -> tuple[int, bytes]:
+    """(kinds, body), of the smallest kinds where none is given. Only what `decode` gives back is encoded."""
+    values = np.ascontiguousarray(update.values)
+    survey = _survey(values.view(np.uint32))
+    require(survey[0] <= FINITE, "an update with values that are not finite can't be sent")
+    position_kind, position_bytes = _encode_positions(update, position_kind)
+    value_kind, value_bytes = _encode_values(values, survey, value_kind)
+    return position_kind | value_kind << 4, position_bytes + value_bytes
 
 
-def _decode_header(data: bytes) -> tuple[PositionCoding, ValueCoding, int, int]:
+def _decode_header(data: bytes) -> tuple[int, int, int]:
+    """(kinds, dimension, count)."""
     if len(data) < HEADER.size:
         raise WireError(f"{len(data)} bytes are shorter than the header of {HEADER.size}")
     magic, version, kinds, dim, count, checksum = HEADER.unpack_from(data)
@@ -83,59 +84,55 @@ def _decode_header(data: bytes) -> tuple[PositionCoding, ValueCoding, int, int]:
         raise WireError(f"does not start with {MAGIC!r}: not a gammafl message")
     if version != VERSION:
         raise WireError(f"message version {version}; this gammafl reads version {VERSION}")
-    if zlib.crc32(memoryview(data)[HEADER.size :], zlib.crc32(data[:CHECKED])) != checksum:
+    if zlib.crc32(memoryview(data)[HEADER.size :], zlib.crc32(data[: CHECKED.size])) != checksum:
         raise WireError("checksum differs: the message was damaged on its way")
     if kinds & 15 >= len(POSITIONS) or kinds >> 4 >= len(VALUES):
         raise WireError(f"unknown kinds {kinds:#04x}")
     if count > dim:
         raise WireError(f"{count} entries in a dimension of {dim}")
-    return POSITIONS[kinds & 15], VALUES[kinds >> 4], dim, count
+    return kinds, dim, count
 
 
 # --- positions --------------------------------------------------------------------------------------------
 
 
-def _encode_positions(update: SparseUpdate, coding: PositionCoding) -> tuple[PositionCoding, bytes]:
-    if coding == "all" or (coding == "auto" and len(update) == update.dim):
-        require(len(update) == update.dim, "position coding 'all' is for updates of every position")
-        return "all", b""
+def _encode_positions(update: SparseUpdate, kind: int | None) -> tuple[int, bytes]:
+    if update.entire and kind in (None, ALL):
+        return ALL, b""
+    dim, count = update.dim, len(update)
     indices = np.ascontiguousarray(update.indices)
-    parameter, rice_size = golomb.best_parameter(indices)
-    sizes: dict[PositionCoding, int] = {
-        "rice": 1 + rice_size,
-        "bitmap": -(-update.dim // 8),
-        "raw": 4 * len(update),
-    }
-    kind = min(sizes, key=sizes.__getitem__) if coding == "auto" else coding
-    if kind == "rice":
-        return kind, bytes([parameter]) + golomb.encode(indices, parameter, rice_size)
-    if kind == "bitmap":
-        bits = np.zeros(update.dim, np.bool_)
+    in_order, parameter, rice_size = golomb.plan(indices)
+    require(in_order, "indices must be strictly increasing")
+    if kind is None:
+        _, kind = (0, ALL) if count == dim else min((rice_size, RICE), (-(-dim // 8), BITMAP), (4 * count, RAW))
+    if kind == RICE:
+        return kind, golomb.encode(indices, parameter, rice_size)
+    if kind == BITMAP:
+        bits = np.zeros(dim, np.bool_)
         bits[indices] = True
         return kind, np.packbits(bits, bitorder="little").tobytes()
-    return "raw", indices.astype("<u4").tobytes()
+    if kind == RAW:
+        return kind, indices.astype(U4, copy=False).tobytes()
+    require(count == dim, "position coding 'all' is for updates of every position")
+    return ALL, b""
 
 
-def _decode_positions(
-    kind: PositionCoding, body: memoryview, dim: int, count: int
-) -> tuple[NDArray[np.uint32] | None, int]:
-    """The positions (None for all), and how many bytes of `body` they took."""
-    if kind == "all":
+def _decode_positions(kind: int, data: bytes, dim: int, count: int) -> tuple[NDArray[np.uint32] | None, int]:
+    """The positions (None for all), and where in `data` they end."""
+    if kind == ALL:
         if count != dim:
             raise WireError(f"{count} entries where all {dim} are announced")
-        return None, 0
-    if kind == "rice":
-        parameter = _part(body, 0, 1)[0]
-        indices, used = golomb.decode(body[1:], parameter, count, dim)
-        return indices, 1 + used
-    if kind == "bitmap":
-        size = -(-dim // 8)
-        bits = np.unpackbits(np.frombuffer(_part(body, 0, size), np.uint8), count=dim, bitorder="little")
-        indices = np.flatnonzero(bits).astype(np.uint32)
-        if len(indices) != count:
-            raise WireError(f"{len(indices)} positions where {count} are announced")
-        return indices, size
-    return np.frombuffer(_part(body, 0, 4 * count), "<u4").astype(np.uint32), 4 * count
+        return None, HEADER.size
+    if kind == RICE:
+        return golomb.decode(data, HEADER.size, count, dim)
+    if kind == RAW:
+        return _part(data, HEADER.size, U4, count).astype(np.uint32), HEADER.size + 4 * count
+    size = -(-dim // 8)
+    bits = np.unpackbits(_part(data, HEADER.size, BYTES, size), count=dim, bitorder="little")
+    indices = np.flatnonzero(bits).astype(np.uint32)
+    if len(indices) != count:
+        raise WireError(f"{len(indices)} positions where {count} are announced")
+    return indices, HEADER.size + size
 
 
 # --- values -----------------------------------------------------------------------------------------------
@@ -187,25 +184,26 @@ def _read_runs(magnitudes: Any, starts: Any, signs: Any, bits: Any) -> bool:
     return True
 
 
-def _encode_values(values: Vector, survey: tuple[int, int, int], coding: ValueCoding) -> tuple[ValueCoding, bytes]:
+def _encode_values(values: Vector, survey: tuple[int, int, int], kind: int | None) -> tuple[int, bytes]:
     """Lossless always: f16 only where every value is a 16-bit float, ternary where few magnitudes occur."""
-    largest, occurring, runs = survey
-    choices: dict[ValueCoding, int] = {"f32": 4 * len(values)}
+    (largest, occurring, runs), count = survey, len(values)
+    sizes = [(4 * count, F32)]
     if occurring & 0x1FFF == 0 and largest <= HALF and _are_halves(values):  # most are told apart by their last bits
-        choices["f16"] = 2 * len(values)
+        sizes.append((2 * count, F16))
     if 1 <= runs <= MAX_RUNS:
-        choices["ternary"] = 2 + 8 * runs - 4 + -(-len(values) // 8)
-    kind = min(choices, key=choices.__getitem__) if coding == "auto" else coding
-    require(kind in choices, f"these values can't be sent as {kind} without loss")
-    if kind == "f16":
-        return kind, values.astype("<f2").tobytes()
-    if kind == "ternary":
-        magnitudes, starts = np.empty(runs, np.uint32), np.empty(runs, np.uint32)
-        signs = np.zeros(-(-len(values) // 8), np.uint8)
-        _write_runs(values.view(np.uint32), magnitudes, starts, signs)
-        numbers = magnitudes.astype("<u4").tobytes() + starts[1:].astype("<u4").tobytes()
-        return kind, struct.pack("<H", runs) + numbers + signs.tobytes()
-    return "f32", values.astype("<f4", copy=False).tobytes()
+        sizes.append((2 + 8 * runs - 4 + -(-count // 8), TERNARY))
+    if kind is None:
+        _, kind = min(sizes)
+    if kind == F32:
+        return kind, values.astype(F4, copy=False).tobytes()
+    require(kind in (possible for _, possible in sizes), f"these values can't be sent as {VALUES[kind]} without loss")
+    if kind == F16:
+        return kind, values.astype(F2).tobytes()
+    magnitudes, starts = np.empty(runs, np.uint32), np.empty(runs, np.uint32)
+    signs = np.zeros(-(-count // 8), np.uint8)
+    _write_runs(values.view(np.uint32), magnitudes, starts, signs)
+    numbers = magnitudes.astype(U4, copy=False).tobytes() + starts[1:].astype(U4, copy=False).tobytes()
+    return kind, struct.pack("<H", runs) + numbers + signs.tobytes()
 
 
 def _are_halves(values: Vector) -> bool:
@@ -213,24 +211,24 @@ def _are_halves(values: Vector) -> bool:
     return values.astype(np.float16).astype(np.float32).tobytes() == values.tobytes()
 
 
-def _decode_values(kind: ValueCoding, body: memoryview, count: int) -> Vector:
-    if kind == "f16":
-        return np.frombuffer(_part(body, 0, 2 * count), "<f2").astype(np.float32)
-    if kind == "f32":
-        return np.frombuffer(_part(body, 0, 4 * count), "<f4").astype(np.float32)
-    (runs,) = struct.unpack("<H", _part(body, 0, 2))
+def _decode_values(kind: int, data: bytes, start: int, count: int) -> Vector:
+    if kind != TERNARY:
+        return _part(data, start, F4 if kind == F32 else F2, count).astype(np.float32)
+    runs = int(_part(data, start, U2, 1)[0])
     if not 1 <= runs <= count:
         raise WireError(f"{runs} magnitudes for {count} values")
-    magnitudes = np.frombuffer(_part(body, 2, 4 * runs), "<u4").astype(np.uint32)
-    starts = np.frombuffer(_part(body, 2 + 4 * runs, 4 * runs - 4), "<u4").astype(np.uint32)
-    signs = np.frombuffer(_part(body, 8 * runs - 2, -(-count // 8)), np.uint8)
+    magnitudes = _part(data, start + 2, U4, runs).astype(np.uint32)
+    starts = _part(data, start + 2 + 4 * runs, U4, runs - 1).astype(np.uint32)
+    signs = _part(data, start + 8 * runs - 2, BYTES, -(-count // 8))
     values = np.empty(count, np.float32)
     if not _read_runs(magnitudes, starts, signs, values.view(np.uint32)):
         raise WireError("runs of magnitudes out of order")
     return values
 
 
-def _part(body: memoryview, start: int, size: int) -> memoryview:
-    if start + size > len(body):
-        raise WireError(f"message ends {start + size - len(body)} bytes too early")
-    return body[start : start + size]
+def _part(data: bytes, start: int, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
+    """`count` numbers of `data`."""
+    missing = start + count * dtype.itemsize - len(data)
+    if missing > 0:
+        raise WireError(f"message ends {missing} bytes too early")
+    return np.frombuffer(data, dtype, count, start)

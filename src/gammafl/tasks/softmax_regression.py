@@ -7,8 +7,8 @@ are taken four at a time, and classes two at a time, so that what was loaded is 
 
 import math
 from collections.abc import Iterator, Sequence
-from concurrent.futures import wait
 from itertools import groupby
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -72,23 +72,37 @@ class SoftmaxRegression:
             self._deltas = np.empty((count, model.size), np.float32)
         losses, largest = np.empty(count), np.empty(count, np.float32)
 
-        def work(start: int, stop: int) -> None:
+        def train(start: int, stop: int) -> None:
             part = slice(start, stop)
             results = self._deltas[part], losses[part], largest[part]
             _train(data.inputs, data.labels, rows[part], data.scale, data.shift, model, stepsizes, *results)
 
+        def work(start: int, stop: int) -> None:
+            """Half of what is left at a time, so that it is compressed while the other half is trained."""
+            try:
+                while start < stop:
+                    middle = stop - (stop - start) // 2
+                    train(start, middle)
+                    trained.put(range(start, middle))
+                    start = middle
+            finally:
+                trained.put(range(start, stop))  # none, but after an error nobody shall wait for them
+
         own = count if threads.count() == 1 else max(1, int(OWN_SHARE * count / threads.count()))
+        trained: SimpleQueue[range] = SimpleQueue()
         others = threads.begin(work, own, count, threads.count() - 1)
         try:
-            work(0, own)
+            train(0, own)
+            ready = set(range(own))
             for client in range(count):
-                if client == own:
-                    wait(others)
+                while client not in ready:
+                    ready.update(trained.get())
                 if losses[client] == NO_CLASS:
                     raise InputError(f"targets must be classes from 0 to {self.classes - 1}")
                 yield LocalUpdate(self._deltas[client], float(losses[client]), float(largest[client]))
         finally:
-            wait(others)  # nobody writes into `_deltas` any more
+            for other in others:
+                other.result()  # nobody writes into `_deltas` any more
 
 
 def _address(array: NDArray[Any]) -> int:
@@ -112,8 +126,8 @@ def _train(
     features, batch = scale.size, rows.shape[1] // steps.size
     classes = model.size // (features + 1)
     inputs, slopes = np.empty((batch, features), np.float32), np.empty((batch, classes), np.float32)
+    flat = np.empty(model.size, np.float32)  # unlike a client's row of `deltas`, where a cache line begins
     for client in range(rows.shape[0]):
-        flat = deltas[client]
         flat[:] = model
         weights, bias = flat[: classes * features].reshape(classes, features), flat[classes * features :]
         total = 0.0
@@ -130,6 +144,7 @@ def _train(
             total += loss
         losses[client] = total / steps.size
         top[client] = _difference(model, flat)
+        deltas[client] = flat
 
 
 @part_of_compiled
