@@ -3,10 +3,25 @@
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TypeVar
 
 Item = TypeVar("Item")
+
+
+class Phase:
+    """A stopwatch for a `with` block: there are several an upload, so that it is worth no generator."""
+
+    __slots__ = ("began", "name", "seconds")
+
+    def __init__(self, seconds: defaultdict[str, float], name: str) -> None:
+        self.seconds = seconds
+        self.name = name
+
+    def __enter__(self) -> None:
+        self.began = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds[self.name] += time.perf_counter() - self.began
 
 
 class Timing:
@@ -16,13 +31,9 @@ class Timing:
     def __init__(self, seconds: dict[str, float] | None = None) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float, seconds or {})
 
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[name] += time.perf_counter() - began
+    def phase(self, name: str) -> "Phase":
+        """Books the time of a `with` block under `name`."""
+        return Phase(self.seconds, name)
 
     def each(self, name: str, items: Iterator[Item]) -> Iterator[Item]:
         """`items`, with the time that making each of them takes booked under `name`."""

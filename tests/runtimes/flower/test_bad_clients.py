@@ -60,7 +60,7 @@ def whole_model(content: RecordDict) -> None:
 def not_finite() -> bytes:
     """A message in order, but for a NaN among its values."""
     message = encode(gf.SparseUpdate(50, None, np.linspace(0.1, 1, 50)))
-    head, body = message[:CHECKED], message[HEADER.size : -4] + np.float32(np.nan).tobytes()
+    head, body = message[: CHECKED.size], message[HEADER.size : -4] + np.float32(np.nan).tobytes()
     return head + CHECKSUM.pack(zlib.crc32(body, zlib.crc32(head))) + body
 
 
