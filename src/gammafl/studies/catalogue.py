@@ -1,0 +1,15 @@
+"""The studies by name."""
+
+from gammafl.core.errors import InputError
+from gammafl.core.names import did_you_mean
+from gammafl.studies.declare import Study
+from gammafl.studies.table2 import TABLE2
+from gammafl.studies.tables34 import TABLE3, TABLE4
+
+STUDIES = {study.name: study for study in (TABLE2, TABLE3, TABLE4)}
+
+
+def study_named(name: str) -> Study:
+    if name not in STUDIES:
+        raise InputError(f"no study {name!r}{did_you_mean(name, STUDIES)}; they are {', '.join(STUDIES)}")
+    return STUDIES[name]
