@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,7 @@ def _label_ends(axes: Axes, lines: Sequence[tuple[Line, str]]) -> None:
             wanted.append([min(max(pixel, low), high) if np.isfinite(pixel) else low, line.label, colour])
     wanted.sort(key=lambda entry: entry[0])
     gap = 12.5 * axes.get_figure().dpi / 100  # type: ignore[union-attr]
-    for below, above in zip(wanted, wanted[1:], strict=False):
+    for below, above in pairwise(wanted):
         above[0] = max(above[0], below[0] + gap)
     for pixel, label, colour in wanted:
         height = (pixel - low) / max(high - low, 1)

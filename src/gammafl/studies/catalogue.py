@@ -2,11 +2,17 @@
 
 from gammafl.core.errors import InputError
 from gammafl.core.names import did_you_mean
+from gammafl.studies.alpha import ALPHA
+from gammafl.studies.averaging import AVERAGING
 from gammafl.studies.declare import Study
+from gammafl.studies.fig1 import FIG1
+from gammafl.studies.fig2 import FIG2
+from gammafl.studies.fig3 import FIG3
+from gammafl.studies.fig4 import FIG4
 from gammafl.studies.table2 import TABLE2
 from gammafl.studies.tables34 import TABLE3, TABLE4
 
-STUDIES = {study.name: study for study in (TABLE2, TABLE3, TABLE4)}
+STUDIES = {study.name: study for study in (TABLE2, TABLE3, TABLE4, FIG1, FIG2, FIG3, FIG4, ALPHA, AVERAGING)}
 
 
 def study_named(name: str) -> Study:

@@ -1,6 +1,6 @@
 """What several studies share: the methods as levels, #C, and how results become parts of claims, rows and lines."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -93,7 +93,7 @@ def better(
     return parts
 
 
-def spread(results: Results, key: str, scale: float = 100, digits: int = 2, **cell: str) -> str:
+def spread(results: Results, key: str, cell: Mapping[str, str], scale: float = 100, digits: int = 2) -> str:
     """'82.91 ±0.31' over the seeds."""
     values = [scale * value for value in results.by_seed(key, **cell).values()]
     if not values:

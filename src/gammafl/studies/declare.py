@@ -150,7 +150,9 @@ def merged(layers: Sequence[Mapping[str, Any]]) -> Table:
     for layer in layers:
         for key, value in layer.items():
             old = made.get(key)
-            both = isinstance(old, dict) and isinstance(value, Mapping)
-            fresh = both and "kind" in value and value["kind"] != old.get("kind")
-            made[key] = merged([old, value]) if both and not fresh else value
+            if isinstance(old, Mapping) and isinstance(value, Mapping):
+                fresh = "kind" in value and value["kind"] != old.get("kind")
+                made[key] = dict(value) if fresh else merged([old, value])
+            else:
+                made[key] = value
     return made

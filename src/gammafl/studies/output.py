@@ -13,9 +13,7 @@ from gammafl.studies.declare import STAND_IN, Study
 from gammafl.studies.results import Results, Run
 from gammafl.tasks.data.files import write_atomically
 
-QUICK_NOTE = (
-    "QUICK: a few iterations, to see the machinery work. Quick results prove nothing, whatever the verdicts say."
-)
+QUICK_NOTE = "QUICK: few iterations, to see the machinery work. Quick results prove nothing, whatever the verdicts say."
 PACKAGES = ("gammafl", "numpy", "numba", "torch")
 
 

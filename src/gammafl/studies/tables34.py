@@ -43,13 +43,13 @@ def _row(results: Results, c: str, method: str) -> list[str]:
     dense = mean(results.by_seed("dense_bytes_per_client", **cell).values())
     return [
         f"{c} {label(method)}",
-        spread(results, "last_mean", scale, **cell),
+        spread(results, "last_mean", cell, scale),
         f"{paper.accuracy:.2f}" if paper else "–",
-        spread(results, "final", scale, **cell),
-        spread(results, "averaged", scale, **cell),
-        spread(results, "kept_fraction", 100, 3, **cell),
+        spread(results, "final", cell, scale),
+        spread(results, "averaged", cell, scale),
+        spread(results, "kept_fraction", cell, 100, 3),
         f"{paper.reduced:g}" if paper else "–",
-        spread(results, "value_bytes_per_client", 1 / MIB, **cell),
+        spread(results, "value_bytes_per_client", cell, 1 / MIB),
         f"{paper.traffic:g}" if paper else "–",
         show_bytes(uplink),
         f"{100 * uplink / dense:.3f}",
