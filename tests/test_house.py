@@ -18,7 +18,7 @@ ALLOWED = {
     "federated": {"core", "tasks", "federated"} | LIGHT,
     "report": {"core", "report"} | LIGHT,
     "runtimes": {"core", "tasks", "federated", "runtimes", "report"} | LIGHT,
-    "studies": {"core", "tasks", "federated", "runtimes", "studies", "report"} | LIGHT,
+    "studies": {"core", "tasks", "federated", "runtimes", "studies", "report", "bench", "arguments"} | LIGHT,
     "bench": {"core", "tasks", "federated", "runtimes", "report", "bench", "arguments"} | LIGHT,
 }
 

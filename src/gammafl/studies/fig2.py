@@ -122,9 +122,9 @@ def _draw(results: Results, path: Path) -> list[Path]:
         for data, kind in product(results.levels["data"], results.levels["stepsize"]):
             x, y = curve(results.pick(data=data, stepsize=kind, E=e, clients=clients), "kept_fraction", 100)
             dash = "-" if kind == "decaying" else "--"
-            lines.append(Line(f"{data}, {kind} γ", x, [max(v, 1e-6) for v in y], styles[data], dash))
+            lines.append(Line(f"{data}, {kind} γ", x, [v or math.nan for v in y], styles[data], dash))
         title = f"E = {e}, {clients} clients a round"
-        panels.append(Panel(title, "iterations", "entries kept (%, log scale)", lines, log_y=True))
+        panels.append(Panel(title, "iterations", "entries kept (%, log scale; none: no line)", lines, log_y=True))
     return draw_lines(panels, title_of(results, "what a fixed threshold λ = 1 keeps"), path / "fig2")
 
 

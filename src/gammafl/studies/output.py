@@ -39,10 +39,17 @@ def write_study(
     judged = verdicts(study, results)
     tables = [*study.tables(results), verdict_table(study, judged, results)]
     document = to_json(study, results, judged, tables, settings)
-    write_atomically(path / "study.json", (json.dumps(document, ensure_ascii=False, indent=1) + "\n").encode())
+    write_atomically(path / "study.json", _text(document).encode())
     notes = [QUICK_NOTE, ""] if results.quick else []
     (path / "tables.md").write_text("\n".join([*notes, *(table.markdown() for table in tables)]))
     return tables, study.draw(results, path)
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    """JSON with a line a run, which is small and still shows in a diff what changed."""
+    runs = ",\n  ".join(json.dumps(run, ensure_ascii=False) for run in document["runs"])
+    head = json.dumps({key: value for key, value in document.items() if key != "runs"}, ensure_ascii=False, indent=1)
+    return f'{head[:-2]},\n "runs": [\n  {runs}\n ]\n}}\n'
 
 
 def to_json(
