@@ -89,7 +89,8 @@ class Study:
     """A figure or table of the paper, or a question of ours.
 
     `tasks` are run unless --task names others, out of `tasks` and `further_tasks`. `settings` are over the task's
-    preset; `quick` are the settings of --quick, "" for all tasks. `make_job` turns a trial into something to run.
+    preset; `quick` are the settings of --quick, "" for all tasks. `make_job` turns a trial into something to run;
+    `alone` says that it measures time, so that nothing may run beside it.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Study:
     quick: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     seeds: tuple[int, ...] = (0, 1, 2)
     quick_seeds: tuple[int, ...] = (0, 1)
+    alone: bool = False
     note: str = ""
 
     def check_tasks(self, names: Sequence[str]) -> tuple[str, ...]:

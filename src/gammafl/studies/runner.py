@@ -107,7 +107,8 @@ def plan_campaign(study: Study, options: Options) -> Campaign:
     seeds = options.seeds or (study.quick_seeds if options.quick else study.seeds)
     chosen = study.restricted(options.only, options.quick)
     trials = [t for task in tasks for t in chosen.trials(task, seeds, options.quick, options.settings)]
-    return Campaign(chosen, trials, replace(options, tasks=tasks, seeds=tuple(seeds)))
+    workers = 1 if study.alone else options.workers
+    return Campaign(chosen, trials, replace(options, tasks=tasks, seeds=tuple(seeds), workers=workers))
 
 
 def run_campaign(campaign: Campaign, progress: Progress) -> int:
