@@ -19,7 +19,7 @@ ALLOWED = {
     "report": {"core", "report"} | LIGHT,
     "runtimes": {"core", "tasks", "federated", "runtimes", "report"} | LIGHT,
     "flower": {"federated", "runtimes"},
-    "studies": {"core", "tasks", "federated", "runtimes", "studies", "report"} | LIGHT,
+    "studies": {"core", "tasks", "federated", "runtimes", "studies", "report", "bench", "arguments"} | LIGHT,
     "bench": {"core", "tasks", "federated", "runtimes", "report", "bench", "arguments"} | LIGHT,
 }
 

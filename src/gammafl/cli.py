@@ -15,6 +15,7 @@ from gammafl.arguments import need_torch, numbers, words
 from gammafl.bench.commands import app as bench_app
 from gammafl.core.errors import InputError
 from gammafl.core.names import METHOD_NAMES
+from gammafl.studies.commands import study as study_command
 
 if TYPE_CHECKING:
     from gammafl.config import RunConfig
@@ -30,6 +31,7 @@ app = typer.Typer(
 data_app = typer.Typer(help="Data sets: list them, fetch them.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 app.add_typer(bench_app, name="bench")
+app.command("study", epilog="Example:  gammafl study table3 --task logistic-mini --quick")(study_command)
 
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated.")

@@ -22,21 +22,25 @@ NAIVE_TOP_K, NAIVE_HT = "torch.topk with error feedback", "torch hard threshold 
 
 def tables(dims: list[int], thread_counts: list[int], repeats: int) -> Iterator[TextTable]:
     """A table for each dimension and number of threads."""
+    for dim in dims:
+        for count in thread_counts:
+            yield _table(dim, count, seconds_of(dim, count, repeats))
+
+
+def seconds_of(dim: int, count: int, repeats: int) -> dict[str, float]:
+    """Contender → median seconds of one compression of `dim` elements with `count` threads."""
     before, of_torch = threads.count(), torch.get_num_threads()
     try:
-        for dim in dims:
-            for count in thread_counts:
-                threads.set_count(count)
-                torch.set_num_threads(count)
-                yield _table(dim, count, medians(_contenders(dim), repeats))
+        threads.set_count(count)
+        torch.set_num_threads(count)
+        times = 1 if dim > 1_000_000 else REPEATED
+        return {name: value / times for name, value in medians(_contenders(dim), repeats).items()}
     finally:
         threads.set_count(before)
         torch.set_num_threads(of_torch)
 
 
 def _table(dim: int, count: int, seconds: dict[str, float]) -> TextTable:
-    times = 1 if dim > 1_000_000 else REPEATED
-    seconds = {name: value / times for name, value in seconds.items()}
     fused = seconds[FUSED]
     rows = [
         [name, show_seconds(value), f"{value / seconds[COPY]:.2f}×", _compared(name, value / fused, dim, count)]

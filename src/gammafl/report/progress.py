@@ -2,9 +2,10 @@
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from rich.console import Console
@@ -91,6 +92,49 @@ class Bars:
         self.bars.update(self._tasks[status.run], completed=status.round, text=status.text())
 
 
+class Overall:
+    """Many runs as one piece of work: a line when a run ends, and the time left at the pace so far.
+
+    `expected` is run → the seconds that it was expected to take, `total` their sum over all runs, known or not yet.
+    What was expected serves as a measure of work only; the pace is measured.
+    """
+
+    def __init__(self, inner: Progress, total: float, runs: int) -> None:
+        self.inner = inner
+        self.total = total
+        self.runs = runs
+        self.expected: dict[str, float] = {}
+        self._shares: dict[str, float] = {}
+        self._first: dict[str, float] = {}
+        self._began = time.perf_counter()
+
+    def say(self, text: str) -> None:
+        self.inner.say(text)
+
+    def update(self, status: Status) -> None:
+        share = status.round / status.rounds
+        self._first.setdefault(status.run, 0.0 if share < 0.05 else share)
+        self._shares[status.run] = share
+        if status.round == status.rounds:
+            ended = sum(share == 1 for share in self._shares.values())
+            self.say(f"{ended}/{self.runs} {status.run}: {status.text()}  {self.time_left()}")
+        elif isinstance(self.inner, Bars):
+            self.inner.update(replace(status, run=f"all {self.runs} runs", round=self._percent(), rounds=100))
+
+    def time_left(self) -> str:
+        """'about 12 min left', from the work of this session alone: a resumed run began further on."""
+        made = sum((share - self._first[run]) * self._work(run) for run, share in self._shares.items())
+        left = self.total - sum(share * self._work(run) for run, share in self._shares.items())
+        seconds = (time.perf_counter() - self._began) * left / made if made > 0 else left
+        return f"about {show_duration(max(0.0, seconds))} left"
+
+    def _percent(self) -> int:
+        return min(99, int(100 * sum(s * self._work(run) for run, s in self._shares.items()) / max(self.total, 1e-9)))
+
+    def _work(self, run: str) -> float:
+        return self.expected.get(run, self.total / max(1, self.runs))
+
+
 @contextmanager
 def show_progress(as_json: bool = False) -> Iterator[Progress]:
     """The progress that fits where output goes."""
@@ -114,6 +158,13 @@ def show_progress(as_json: bool = False) -> Iterator[Progress]:
 def show_metric(name: str, value: float) -> str:
     """Accuracies in per cent, everything else as it is."""
     return f"{100 * value:.2f}%" if name == "accuracy" else f"{value:.3f}"
+
+
+def show_duration(seconds: float) -> str:
+    """'40 s', '12 min', '3.5 h'."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def show_bytes(count: float) -> str:

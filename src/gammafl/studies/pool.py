@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from gammafl.config import RunConfig
 from gammafl.core import threads
@@ -21,28 +21,40 @@ Summary = dict[str, Any]
 
 @dataclass(frozen=True)
 class Job:
-    """A run to be made sure of: read if it is finished, resumed if it was begun."""
+    """A run to be made sure of: read if it is finished, resumed if it was begun. `label` is its name in progress."""
 
     config: RunConfig
     path: Path
     data_dir: Path | None = None
+    label: str | None = None
 
     def run(self, progress: Progress) -> Summary:
-        return execute(self.config, self.path, resume=True, data_dir=self.data_dir, progress=progress)
+        shown = _Labelled(progress, self.label) if self.label else progress
+        return execute(self.config, self.path, resume=True, data_dir=self.data_dir, progress=shown)
 
 
-Follow = Callable[[Job, Summary], list[Job]]
+class Runnable(Protocol):
+    """A job of any kind: what a process can be given."""
+
+    @property
+    def path(self) -> Path: ...
+
+    def run(self, progress: Progress) -> Summary: ...
+
+
+AnyJob = TypeVar("AnyJob", bound=Runnable)
+Follow = Callable[[AnyJob, Summary], list[AnyJob]]
 """What a finished job makes possible."""
 
 
-def run_jobs(jobs: list[Job], follow: Follow, workers: int, progress: Progress) -> list[Summary]:
+def run_jobs(jobs: list[AnyJob], follow: Follow[AnyJob], workers: int, progress: Progress) -> list[Summary]:
     """All of `jobs`, and what follows from them, `workers` at a time."""
     if workers == 1:
         return _one_by_one(jobs, follow, progress)
     done: list[Summary] = []
     with _pool(workers) as (pool, events):
         said: set[str] = set()
-        waiting: dict[Future[Summary], Job] = {pool.submit(_work, job): job for job in jobs}
+        waiting: dict[Future[Summary], AnyJob] = {pool.submit(_work, job): job for job in jobs}
         while waiting:
             finished, _ = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED)
             _show(events, progress, said)
@@ -54,7 +66,7 @@ def run_jobs(jobs: list[Job], follow: Follow, workers: int, progress: Progress) 
     return done
 
 
-def _result(future: Future[Summary], job: Job) -> Summary:
+def _result(future: Future[Summary], job: Runnable) -> Summary:
     try:
         return future.result()
     except BrokenProcessPool:
@@ -64,7 +76,7 @@ def _result(future: Future[Summary], job: Job) -> Summary:
         ) from None
 
 
-def _one_by_one(jobs: list[Job], follow: Follow, progress: Progress) -> list[Summary]:
+def _one_by_one(jobs: list[AnyJob], follow: Follow[AnyJob], progress: Progress) -> list[Summary]:
     """In this process, with one thread, so that one job takes one core."""
     done: list[Summary] = []
     left = list(jobs)
@@ -78,6 +90,20 @@ def _one_by_one(jobs: list[Job], follow: Follow, progress: Progress) -> list[Sum
     finally:
         threads.set_count(before)
     return done
+
+
+class _Labelled:
+    """A run's progress under the name that the runs side by side are told apart by."""
+
+    def __init__(self, inner: Progress, label: str) -> None:
+        self.inner = inner
+        self.label = label
+
+    def say(self, text: str) -> None:
+        self.inner.say(text)
+
+    def update(self, status: Status) -> None:
+        self.inner.update(replace(status, run=self.label))
 
 
 class _ToParent:
@@ -103,7 +129,7 @@ def _start_worker(events: "mp.Queue[str | Status]") -> None:
     threads.set_count(1)
 
 
-def _work(job: Job) -> Summary:
+def _work(job: Runnable) -> Summary:
     return job.run(_progress)
 
 

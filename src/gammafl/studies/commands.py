@@ -1,0 +1,84 @@
+"""`gammafl study …`: arguments in, calls out."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gammafl.arguments import need_torch, numbers, words
+from gammafl.core.errors import InputError
+
+if TYPE_CHECKING:
+    from gammafl.studies.runner import Campaign
+
+
+def study(
+    name: Annotated[str, typer.Argument(help="A study's name, or: list")],
+    task: Annotated[str, typer.Option(help="Comma-separated; the study's own tasks by default.")] = "",
+    seeds: Annotated[str, typer.Option(help="Comma-separated; the study's own by default.")] = "",
+    quick: Annotated[bool, typer.Option("--quick", help="A small size, to see it work; proves nothing.")] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each in a process.")] = os.cpu_count() or 1,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="FACTOR=LEVEL,…", help="Only these levels; may be repeated.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of all runs.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where runs and results are kept.")] = Path("runs/studies"),
+    collect: Annotated[bool, typer.Option("--collect", help="Run nothing: show what is finished.")] = False,
+    data_dir: Annotated[Path | None, typer.Option(help="Take the data set from this directory.")] = None,
+) -> None:
+    """A figure or table of the paper: run what is missing, say which claims hold, draw it."""
+    from gammafl.studies.catalogue import STUDIES, study_named
+
+    if name == "list":
+        from gammafl.report.tables import TextTable
+
+        rows = [[s.name, s.title, ", ".join(s.tasks) or "–"] for s in STUDIES.values()]
+        TextTable("studies", ["name", "what it shows", "tasks"], rows, "run one with: gammafl study NAME", True).print()
+        return
+    declared = study_named(name)
+    from gammafl.config import parse_settings
+    from gammafl.studies.runner import Options, plan_campaign
+
+    seed_list = tuple(numbers(seeds, "--seeds")) if seeds else ()
+    chosen = {factor: words(levels) for factor, _, levels in (_factor(text) for text in only or [])}
+    options = Options(
+        out, tuple(words(task)), seed_list, quick, jobs, chosen, parse_settings(set_ or []), collect, data_dir
+    )
+    campaign = plan_campaign(declared, options)
+    need_torch()
+    _run_and_show(campaign)
+
+
+def _factor(text: str) -> tuple[str, str, str]:
+    if "=" not in text:
+        raise InputError(f"--only takes FACTOR=LEVEL, such as --only classes=2,3; got {text!r}")
+    return text.partition("=")
+
+
+def _run_and_show(campaign: "Campaign") -> None:
+    from gammafl.report.progress import show_progress
+    from gammafl.studies.output import QUICK_NOTE, study_directory, write_study
+    from gammafl.studies.runner import run_campaign
+
+    options = campaign.options
+    if options.quick:
+        print(QUICK_NOTE, flush=True)
+    try:
+        with show_progress() as progress:
+            run_campaign(campaign, progress)
+    except KeyboardInterrupt:
+        print(f"stopped; the same command and --out {options.out} goes on", file=sys.stderr)
+        sys.exit(130)
+    for task in options.tasks:
+        path = study_directory(options.out, campaign.study, task, options.quick)
+        tables, pictures = write_study(path, campaign.study, campaign.results(task), options.settings)
+        for table in tables:
+            table.print()
+        print("\n".join(f"picture: {picture}" for picture in pictures))
+        print(f"in {path}: study.json, tables.md")
+    if options.quick:
+        print(QUICK_NOTE)

@@ -1,0 +1,127 @@
+"""What several studies share: the methods as levels, #C, and how results become parts of claims, rows and lines."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import mean, stdev
+
+from gammafl.core.names import LABELS
+from gammafl.studies.claims import Part
+from gammafl.studies.declare import Factor, Level
+from gammafl.studies.intervals import interval
+from gammafl.studies.paper import printed_gap
+from gammafl.studies.results import Results, Run, difference, mean_curves
+
+LEVELS = {
+    "gamma-fedht": Level("gamma-fedht", {"method": "gamma-fedht"}),
+    "gamma-fedht-q": Level("gamma-fedht-q", {"method": "gamma-fedht-q"}),
+    "ht": Level("ht", {"method": "ht"}),
+    "top-k": Level("top-k", {"method": "top-k"}, follows="gamma-fedht"),
+    "top-k per tensor": Level(
+        "top-k per tensor", {"method": "top-k", "compression": {"scope": "tensor"}}, follows="gamma-fedht"
+    ),
+    "stc": Level("stc", {"method": "stc"}, follows="gamma-fedht-q"),
+    "stc per tensor": Level(
+        "stc per tensor", {"method": "stc", "compression": {"scope": "tensor"}}, follows="gamma-fedht-q"
+    ),
+    "fedavg": Level("fedavg", {"method": "fedavg"}),
+}
+"""The methods at equal traffic: Top-k and STC keep as many entries as γ-FedHT and γ-FedHT-Q did."""
+
+COLOURS = {
+    "fedavg": "#000000",
+    "gamma-fedht": "#0072B2",
+    "gamma-fedht-q": "#56B4E9",
+    "ht": "#009E73",
+    "top-k": "#D55E00",
+    "top-k per tensor": "#CC79A7",
+    "stc": "#E69F00",
+    "stc per tensor": "#999933",
+}
+
+QUICK = {
+    "": {"iterations": 100, "evaluation": {"every": 2, "last": 3, "samples": 500}},
+    "cnn-cifar10": {"iterations": 20, "evaluation": {"every": 1, "samples": 100}},
+    "vgg11s-flickr": {"iterations": 10, "evaluation": {"every": 1, "samples": 50}},
+    "gpt2-wikitext2": {"iterations": 10, "sequence": 16, "evaluation": {"every": 1, "samples": 2}},
+}
+
+
+def methods(*names: str, quick: tuple[str, ...] = ()) -> Factor:
+    return Factor("method", tuple(LEVELS[name] for name in names), quick)
+
+
+def classes(*counts: int, quick: tuple[str, ...] = ("2",)) -> Factor:
+    """#C."""
+    return Factor(
+        "classes", tuple(Level(str(c), {"partition": {"kind": "labels", "classes": c}}) for c in counts), quick
+    )
+
+
+def label(method: str) -> str:
+    """'Top-k per tensor' for 'top-k per tensor'."""
+    base, per, scope = method.partition(" per ")
+    return LABELS[base] + per + scope
+
+
+def scale_of(results: Results) -> tuple[float, str]:
+    """Accuracies are shown in points (per cent), everything else as it is."""
+    metric = results.runs[0].figures.get("metric") if results.runs else None
+    return (100.0, "points") if metric in (None, "accuracy") else (1.0, str(metric))
+
+
+def gain(results: Results, first: dict[str, str], second: dict[str, str], key: str = "last_mean") -> dict[int, float]:
+    """How much better `first` is than `second`, seed by seed: in points of accuracy, or in perplexity saved."""
+    scale, unit = scale_of(results)
+    sign = scale if unit == "points" else -1.0
+    paired = difference(results.by_seed(key, **first), results.by_seed(key, **second))
+    return {seed: sign * value for seed, value in paired.items()}
+
+
+def better(
+    results: Results, first: str, second: str, limit: float = 0.0, key: str = "last_mean", share_of_paper: float = 0.0
+) -> list[Part]:
+    """For each #C: method `first` is better than `second` by more than `limit`, or than a share of the paper's gap."""
+    unit = scale_of(results)[1]
+    parts = []
+    for c in results.levels.get("classes", ["2"]):
+        place = {"classes": c} if "classes" in results.levels else {}
+        samples = gain(results, {"method": first, **place}, {"method": second, **place}, key)
+        paper = printed_gap(results.task, c, first, second)
+        wanted = share_of_paper * paper if paper is not None and share_of_paper else limit
+        text = f"{label(first)} − {label(second)}, #C={c}"
+        parts.append(Part(text, samples, "above", wanted, unit, paper))
+    return parts
+
+
+def spread(results: Results, key: str, cell: Mapping[str, str], scale: float = 100, digits: int = 2) -> str:
+    """'82.91 ±0.31' over the seeds."""
+    values = [scale * value for value in results.by_seed(key, **cell).values()]
+    if not values:
+        return "–"
+    text = f"{mean(values):.{digits}f}"
+    return text if len(values) == 1 else f"{text} ±{stdev(values):.{digits}f}"
+
+
+def draw_parts(parts: Sequence[Part], x_label: str, title: str, stem: Path) -> list[Path]:
+    """The intervals behind a verdict as a picture."""
+    from gammafl.report.figures import COLOURS as PALETTE
+    from gammafl.report.figures import Estimate, draw_intervals
+
+    estimates = []
+    for part in parts:
+        found = interval(list(part.samples.values()))
+        if found.count:
+            colour = PALETTE[0] if found.low > 0 else PALETTE[1] if found.high < 0 else "#777777"
+            estimates.append(Estimate(part.label, found.mean, found.low, found.high, colour, part.paper))
+    return draw_intervals(estimates, x_label, title, stem) if estimates else []
+
+
+def title_of(results: Results, text: str) -> str:
+    """A picture's title: what, on which task, over how many seeds, and the warning of --quick."""
+    warning = "QUICK, proves nothing · " if results.quick else ""
+    return f"{warning}{text}: {results.task}, mean of {len(results.seeds)} seed(s)"
+
+
+def curve(runs: Sequence[Run], y: str, scale: float = 1.0) -> tuple[list[float], list[float]]:
+    x, values = mean_curves(runs, y)
+    return x.tolist(), (scale * values).tolist()
