@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format peers bench clean
+.PHONY: help demo flower-demo test lint format peers bench clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -12,6 +12,9 @@ help:  ## show this list
 demo: .venv/train  ## all six methods on real images: a table and a picture, in about a minute
 	@rm -rf build/demo
 	$(BIN)/gammafl compare logistic-mini --seeds 0,1 --out build/demo
+
+flower-demo: .venv/flower  ## a real SuperLink and three SuperNodes, one of them killed: a table, in about four minutes
+	$(BIN)/python examples/flower_app/demo.py build/flower-demo
 
 test: .venv/dev  ## the test suite
 	$(BIN)/python -m pytest -n 2
@@ -40,6 +43,10 @@ clean:  ## remove the environment and everything that was built
 .venv/train: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) -e '.[train]'
+	@touch $@
+
+.venv/flower: .venv/train
+	$(PIP) -e '.[flower,train]'
 	@touch $@
 
 .peers/ready: src/gammafl/bench/peers/requirements.txt

@@ -76,6 +76,22 @@ def test_a_client_whose_training_goes_wrong_loses_nothing(tmp_path: Path, applie
     np.testing.assert_allclose(applied["0"] + rest["0"], computed(task, "0"), atol=1e-5)
 
 
+def test_a_message_that_comes_late_or_twice_is_not_trained_on(tmp_path: Path, applied: dict[str, Vector]) -> None:
+    """Its word about what the server has is an old one: to believe it would send an update twice."""
+    task = Quadratic((10, 20))
+    grid = InProcessGrid(quadratic_app(task, tmp_path), 2)
+    chosen, config = strategy(method=gf.Dense(), fraction_train=1.0), ConfigRecord()
+    arrays = to_record(task, np.zeros(50, np.float32))
+    chosen.begin(arrays, 3, config)
+    first = list(chosen.configure_train(1, arrays, config, grid))
+    chosen.aggregate_train(1, grid.send_and_receive(first))
+    late = grid.send_and_receive(first)
+    assert all("too late" in str(reply.error.reason) for reply in late)
+    chosen.aggregate_train(2, grid.send_and_receive(chosen.configure_train(2, arrays, config, grid)))
+    for client in ("0", "1"):
+        np.testing.assert_allclose(applied[client], computed(task, client), atol=1e-5)
+
+
 def test_too_few_uploads_leave_the_model_and_the_clients_keep_their_updates(
     tmp_path: Path, applied: dict[str, Vector]
 ) -> None:

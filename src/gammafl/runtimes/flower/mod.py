@@ -92,6 +92,10 @@ class ClientRound:
         leaves what the last round stored, and the server's word about it comes again."""
         method = build(self.offer.method)
         state = self._state(method)
+        require(
+            self.offer.round > state.round,
+            f"a message of round {self.offer.round}, after an upload of round {state.round}: too late to answer",
+        )
         self._warn_if_lost(state)
         found = self._model()
         if found is None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import DEFAULT_TTL, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 from flwr.serverapp.strategy.strategy_utils import sample_nodes
@@ -102,12 +102,15 @@ class CompressedFedAvg(FedAvg):
     ) -> Result:
         """As FedAvg's: T is known from here, and with it how to compress."""
         config = ConfigRecord() if train_config is None else train_config
-        self.begin(initial_arrays, num_rounds, config)
+        self.begin(initial_arrays, num_rounds, config, timeout)
         return super().start(grid, initial_arrays, num_rounds, timeout, config, evaluate_config, evaluate_fn)
 
-    def begin(self, initial_arrays: ArrayRecord, num_rounds: int, train_config: ConfigRecord) -> None:
+    def begin(
+        self, initial_arrays: ArrayRecord, num_rounds: int, train_config: ConfigRecord, timeout: float = DEFAULT_TTL
+    ) -> None:
         """The state before the first round."""
         self.rounds = num_rounds
+        self.seconds = timeout
         self.layout = Layout.of(initial_arrays, self.whole)
         self.state = ServerState(self.layout.flatten(initial_arrays, "initial_arrays"))
         stepsize = self.stepsize or Constant(float(train_config.get(self.lr_key, 1.0)))  # type: ignore[arg-type]
@@ -260,4 +263,5 @@ class CompressedFedAvg(FedAvg):
         )
         content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
         offer.write(content)
-        return Message(content, dst_node_id=node, message_type=kind)
+        # not delivered once nobody waits for the answer
+        return Message(content, node, kind, ttl=self.seconds, group_id=str(server_round))

@@ -1,0 +1,286 @@
+"""A real Flower deployment on this machine: a SuperLink and SuperNodes as processes, with TLS and authentication.
+
+with Deployment(directory, nodes=3) as deployment:
+    deployment.run(app, {"num-server-rounds": 3}, seconds=300)
+
+Whatever happens, nothing stays: all processes carry a mark in their environment, and a guard, a process of its own,
+ends whatever carries the mark as soon as this process lets go of the guard's input, be it by the end of the block, by
+an exception, or by dying. (Where there is no /proc, Flower's own watch over parents has to do.)
+"""
+
+import json
+import os
+import secrets
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from certificates import write_certificates, write_key_pair
+from traffic import Forwarder
+
+MARK = "GAMMAFL_DEPLOYMENT"
+START_SECONDS = 120
+RESTART_SECONDS = 5
+"""Between two starts of one SuperNode, as a service manager would wait."""
+
+CONNECTION = "deployment"
+"""The name of the SuperLink in Flower's configuration."""
+
+
+class DeploymentError(RuntimeError):
+    """Something did not start, ended, or took too long; says the last lines of its log."""
+
+
+@dataclass
+class SuperNode:
+    """One SuperNode, over all its starts."""
+
+    partition: int
+    log: Path
+    process: "subprocess.Popen[bytes] | None" = None
+    starts: int = 0
+    started: float = 0.0
+    log_start: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"node-{self.partition}"
+
+    @property
+    def dead(self) -> bool:
+        return self.process is None or self.process.poll() is not None
+
+    @property
+    def up(self) -> bool:
+        """The SuperLink has let it in since its last start."""
+        return not self.dead and b"SuperNode ID: " in self.log.read_bytes()[self.log_start :]
+
+    def kill(self) -> None:
+        """SIGKILL to it and to the processes that it started."""
+        if self.process is not None and not self.dead:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+class Deployment:
+    """SuperLink and SuperNodes, all files in `directory`: keys, logs, Flower's homes, the clients' states."""
+
+    def __init__(self, directory: Path, nodes: int, environment: Mapping[str, str] | None = None) -> None:
+        self.directory = directory.absolute()
+        self.nodes = [SuperNode(i, self.log_file(f"node-{i}")) for i in range(nodes)]
+        self.environment = dict(environment or {})
+        self.mark = secrets.token_hex(8)
+        self.runs = 0
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._stack.callback(self._end)
+        try:
+            self._guard = subprocess.Popen(
+                [sys.executable, __file__, self.mark], stdin=subprocess.PIPE, start_new_session=True
+            )
+            write_certificates(self.directory)
+            self._start_link()
+            self.traffic = self._stack.enter_context(Forwarder(self.port))
+            for node in self.nodes:
+                _, public = write_key_pair(self.directory, f"{node.name}.key")
+                self.flwr("supernode", "register", str(public), CONNECTION)
+            self.wait_for_nodes()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _end(self) -> None:
+        """All processes of ours are gone when this returns."""
+        for process in self._processes:
+            if process.poll() is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        self._guard.communicate()
+
+    # --- processes ----------------------------------------------------------------------------------------
+
+    def log_file(self, name: str) -> Path:
+        return self.directory / f"{name}.log"
+
+    def start(self, name: str, *command: str, home: str = "home") -> "subprocess.Popen[bytes]":
+        """`command` of this environment in a process group of its own; its output goes to `name`.log."""
+        (self.directory / home).mkdir(exist_ok=True)
+        variables = os.environ | {
+            MARK: self.mark,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+            "FLWR_HOME": str(self.directory / home),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
+            "GAMMAFL_STATE": str(self.directory / "state" / home),
+            "NO_PROXY": "127.0.0.1,localhost",
+            "PYTHONUNBUFFERED": "1",
+        }
+        program, *rest = command
+        with self.log_file(name).open("ab") as log:
+            process = subprocess.Popen(
+                [str(Path(sys.executable).parent / program), *rest],
+                cwd=self.directory, env=variables | self.environment, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+        self._processes.append(process)
+        return process
+
+    def flwr(self, *command: str, seconds: float = START_SECONDS) -> dict[str, Any]:
+        """What `flwr COMMAND --format json` says."""
+        name = f"flwr-{command[0]}"
+        log_start = self.log_file(name).stat().st_size if self.log_file(name).exists() else 0
+        process = self.start(name, "flwr", *command, "--format", "json")
+        try:
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise self.error(name, f"took more than {seconds:.0f} s") from None
+        said = self.log_file(name).read_text()[log_start:]
+        if code:
+            raise self.error(name, f"ended with code {code}")
+        answer: dict[str, Any] = json.loads(said[said.index("{") :])
+        return answer
+
+    def _start_link(self) -> None:
+        self.port = free_port()
+        (self.directory / "home").mkdir(exist_ok=True)
+        (self.directory / "home" / "config.toml").write_text(
+            f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "127.0.0.1:{self.port}"\n'
+            f"root-certificates = {json.dumps(str(self.directory / 'ca.crt'))}\n"
+        )
+        self.link = self.start(
+            "superlink", "flower-superlink", "--host", "127.0.0.1", "--port", str(self.port),
+            "--ssl-ca-certfile", "ca.crt", "--ssl-certfile", "server.crt", "--ssl-keyfile", "server.key",
+            "--enable-supernode-auth", "--disable-runtime-dependency-installation",
+        )  # fmt: skip
+        trusted = ssl.create_default_context(cafile=self.directory / "ca.crt")
+        self._wait("superlink", lambda: _answers(f"https://127.0.0.1:{self.port}/health", trusted), START_SECONDS)
+
+    def start_node(self, node: SuperNode) -> None:
+        """Once more, under the same key."""
+        node.log_start = node.log.stat().st_size if node.log.exists() else 0
+        node.starts += 1
+        node.started = time.monotonic()
+        node.process = self.start(
+            node.name, "flower-supernode", "--superlink", f"127.0.0.1:{self.traffic.port}",
+            "--root-certificates", "ca.crt", "--auth-supernode-private-key", f"{node.name}.key",
+            "--node-config", f"partition-id={node.partition} num-partitions={len(self.nodes)}",
+            "--port", str(free_port()), home=node.name,
+        )  # fmt: skip
+
+    def restart_dead(self) -> None:
+        """Starts every SuperNode that does not run, at most every few seconds.
+
+        A SuperNode that was killed is let in again only when the SuperLink has missed its heartbeats for long enough,
+        up to a minute after its last one; until then each start ends with an error.
+        """
+        for node in self.nodes:
+            if node.dead and time.monotonic() > node.started + RESTART_SECONDS:
+                self.start_node(node)
+
+    # --- runs ---------------------------------------------------------------------------------------------
+
+    def run(
+        self, app: Path, config: Mapping[str, Any], seconds: float, each: Callable[[], object] = lambda: None
+    ) -> Path:
+        """`flwr run` to its end, with dead SuperNodes restarted and `each` called all the while; the run's log."""
+        self.runs += 1
+        name = f"run-{self.runs}"
+        settings = self.directory / f"{name}.toml"
+        settings.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items()))
+        process = self.start(
+            name, "flwr", "run", str(app.absolute()), CONNECTION, "--stream", "--run-config", str(settings)
+        )
+
+        def ended() -> bool:
+            self.restart_dead()
+            each()
+            return process.poll() is not None
+
+        self._wait(name, ended, seconds)
+        if process.returncode:
+            raise self.error(name, f"ended with code {process.returncode}")
+        statuses = {run["status"] for run in self.flwr("list", CONNECTION)["runs"]}
+        if statuses != {"finished:completed"}:
+            raise self.error(name, f"the run ended as {statuses}")
+        return self.log_file(name)
+
+    def wait_for_nodes(self, seconds: float = START_SECONDS) -> None:
+        """Until the SuperLink has let all of them in."""
+
+        def all_up() -> bool:
+            self.restart_dead()
+            return all(node.up for node in self.nodes)
+
+        self._wait("node-0" if self.nodes else "superlink", all_up, seconds)
+
+    def _wait(self, name: str, ready: Callable[[], bool], seconds: float) -> None:
+        """Until `ready`; an error with the tail of `name`'s log if that takes too long or the SuperLink dies."""
+        deadline = time.monotonic() + seconds
+        while not ready():
+            if self.link.poll() is not None:
+                raise self.error("superlink", f"ended with code {self.link.returncode}")
+            if time.monotonic() > deadline:
+                raise self.error(name, f"not ready after {seconds:.0f} s")
+            time.sleep(0.1)
+
+    def error(self, name: str, what: str) -> DeploymentError:
+        tail = self.log_file(name).read_text(errors="replace").splitlines()[-30:]
+        return DeploymentError("\n".join([f"{name}: {what}", f"the end of {self.log_file(name)}:", *tail]))
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def _answers(address: str, trusted: ssl.SSLContext) -> bool:
+    try:
+        with urllib.request.urlopen(address, timeout=2, context=trusted) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False
+
+
+def marked(mark: str) -> list[int]:
+    """The processes that carry `mark`."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if f"{MARK}={mark}".encode() in entry.read_bytes().split(b"\0"):
+                found.append(int(entry.parent.name))
+    return found
+
+
+def guard(mark: str) -> None:
+    """Waits for the end of its input, then ends all that carries `mark`."""
+    for stop in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(stop, signal.SIG_IGN)
+    sys.stdin.buffer.read()
+    while found := marked(mark):
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    guard(sys.argv[1])
