@@ -13,7 +13,7 @@ demo: .venv/train  ## all six methods on real images: a table and a picture, in 
 	@rm -rf build/demo
 	$(BIN)/gammafl compare logistic-mini --seeds 0,1 --out build/demo
 
-flower-demo: .venv/flower  ## a real SuperLink and three SuperNodes, one of them killed: a table, in about four minutes
+flower-demo: .venv/flower  ## a real SuperLink and three SuperNodes, one of them killed: a table, in five minutes
 	$(BIN)/python examples/flower_app/demo.py build/flower-demo
 
 test: .venv/dev  ## the test suite
