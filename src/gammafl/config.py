@@ -16,6 +16,7 @@ from gammafl.core.names import METHOD_NAMES, did_you_mean
 from gammafl.wording import in_one_line
 
 Table = dict[str, Any]
+Share = Annotated[float, Field(ge=0, le=1)]
 MULTIPLIER = "unset: 1, and 0.1 from 100 clients on, as in the paper"
 
 
@@ -145,6 +146,41 @@ class Checkpoint(Settings):
     every_seconds: float = Field(10, ge=0, description="time between checkpoints; 0: after every round")
 
 
+class Faults(Settings):
+    """What goes wrong with a client that a round picked, by chance and by the seed; one thing at the most."""
+
+    absent: Share = Field(0.0, description="it never begins")
+    killed: Share = Field(0.0, description="it dies when its upload is ready, before it leaves")
+    lost: Share = Field(0.0, description="its upload gets lost")
+    late: Share = Field(0.0, description="its upload comes after the deadline")
+    repeated: Share = Field(0.0, description="its upload arrives twice")
+    corrupted: Share = Field(0.0, description="a byte of its upload is changed on the way")
+    not_finite: Share = Field(0.0, description="its training ends in NaN")
+    confirmed: bool = Field(True, description="an upload that did not count returns; false: it is thought sent")
+
+    @model_validator(mode="after")
+    def _at_most_one(self) -> "Faults":
+        if self.total > 1:
+            raise ValueError(f"the shares of faults must add up to at most 1, got {self.total:g}")
+        return self
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Kind of fault → its probability."""
+        return {name: value for name, value in self if isinstance(value, float)}
+
+    @property
+    def total(self) -> float:
+        return sum(self.shares.values())
+
+
+class UploadLimits(Settings):
+    """What one upload may be at the most, so that no client can move the model as it likes. Unset: no limit."""
+
+    entries: int | None = Field(None, ge=1, description="kept values")
+    norm: float | None = Field(None, gt=0, description="Euclidean norm")
+
+
 Partition = LabelPartition | IidPartition | DirichletPartition | NaturalPartition | ContiguousPartition
 
 
@@ -179,6 +215,8 @@ class RunConfig(Settings):
     evaluation: EvaluationSettings = EvaluationSettings()
     wire: Wire = Wire()
     checkpoint: Checkpoint = Checkpoint()
+    faults: Faults = Faults()
+    limits: UploadLimits = UploadLimits()
 
     @model_validator(mode="after")
     def _consistent(self) -> "RunConfig":

@@ -62,7 +62,8 @@ def test_what_clients_computed_is_in_the_model_or_in_their_residuals(name: str) 
     while state.round < plan.rounds:
         participants = server.pick_participants(plan, state.round)
         before = {client: residual.copy() for client, residual in residuals.residuals().items()}
-        accepted, refused = server.receive(carrier.exchange(participants, state.model, state.round), plan.dim)
+        uploads = carrier.exchange(participants, state.model, state.round)
+        accepted, refused = server.receive(uploads, plan.dim, round_number=state.round)
         server.apply(state, accepted, server.weights(plan, accepted))
         assert not refused
         for client, residual in before.items():
@@ -114,6 +115,15 @@ def test_a_bad_upload_costs_only_itself() -> None:
     assert [upload.client for upload, _ in accepted] == [1]
     assert set(refused) == {0, 2}
     assert "3 elements for a model of 50" in refused[2]
+
+
+def test_an_upload_counts_in_its_own_round_and_once() -> None:
+    payload = gf.encode(gf.SparseUpdate(50, [7], [1.0]))
+    late, first, second = Upload(1, payload, 0.0, 2), Upload(2, payload, 0.0, 3), Upload(2, payload, 0.0, 3)
+    accepted, refused = server.receive([late, first, second], 50, round_number=3)
+    assert [upload for upload, _ in accepted] == [first]
+    assert "round 2 in round 3" in refused[1]
+    assert "second upload" in refused[2]
 
 
 def test_participants_are_distinct_and_all_clients_get_their_turn() -> None:

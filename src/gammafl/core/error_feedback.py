@@ -34,7 +34,8 @@ class ErrorFeedback:
         self.residual = np.zeros(dim, np.float32) if residual is None else as_vector(residual, dim, "residual")
         self._bound = kernels.largest_magnitude(self.residual)
         require(self._bound <= FLOAT32_MAX, "the residual holds values that are not finite")
-        self._remembers = method.leaves_a_rest or self._bound > 0
+        self.remembers = method.leaves_a_rest or self._bound > 0
+        """Whether the residual can hold anything."""
 
     def compress(self, delta: Any, t: int, largest: float | None = None) -> SparseUpdate:
         """What is sent of residual + delta at iteration t; the rest becomes the residual.
@@ -45,9 +46,9 @@ class ErrorFeedback:
         """
         vector = as_vector(delta, self.dim, "delta")
         self._refuse_non_finite(vector, kernels.largest_magnitude(vector) if largest is None else largest)
-        if not self._remembers:
+        if not self.remembers:
             return self.method(vector, t)
-        self._remembers = self.method.leaves_a_rest
+        self.remembers = self.method.leaves_a_rest
         return self.method.add_and_take(vector, self.residual, t)
 
     def add(self, delta: Any, largest: float | None = None) -> None:
@@ -55,14 +56,14 @@ class ErrorFeedback:
         vector = as_vector(delta, self.dim, "delta")
         self._refuse_non_finite(vector, kernels.largest_magnitude(vector) if largest is None else largest)
         self.residual += vector
-        self._remembers = True
+        self.remembers = True
 
     def take_back(self, update: SparseUpdate) -> None:
         """residual ← residual + update: what was sent and did not arrive is sent another time."""
         require(update.dim == self.dim, f"an update of {update.dim} elements for a residual of {self.dim}")
         self.residual[slice(None) if update.entire else update.indices] += update.values
         self._bound = kernels.largest_magnitude(self.residual)
-        self._remembers = True
+        self.remembers = True
 
     def _refuse_non_finite(self, delta: Vector, largest: float) -> None:
         """Looks before anything is written, since an overwritten residual can't be brought back.

@@ -14,13 +14,21 @@ class Upload:
     client: int
     payload: bytes
     loss: float
+    round: int = 0
+    """The round that it belongs to."""
 
 
 def make_upload(
-    client: int, local: LocalUpdate, memory: ErrorFeedback, t: int, positions: PositionCoding = "auto"
+    client: int,
+    local: LocalUpdate,
+    memory: ErrorFeedback,
+    t: int,
+    positions: PositionCoding = "auto",
+    round_number: int = 0,
 ) -> Upload:
     """Compress with error feedback at iteration t, the end of the round (lines 11-13), and encode (line 14)."""
-    return Upload(client, encode(memory.compress(local.delta, t, local.largest), positions), local.loss)
+    payload = encode(memory.compress(local.delta, t, local.largest), positions)
+    return Upload(client, payload, local.loss, round_number)
 
 
 @dataclass

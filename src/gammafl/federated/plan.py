@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from gammafl.config import EvaluationSettings, ExponentialAverage, NoAverage, TailAverage
+from gammafl.config import EvaluationSettings, ExponentialAverage, Faults, NoAverage, TailAverage, UploadLimits
 from gammafl.core.aggregate import Weighting
 from gammafl.core.compressors import Compressor
 from gammafl.core.errors import require
@@ -13,6 +13,8 @@ from gammafl.tasks.base import Task, dimension
 
 TAIL_AVERAGE = TailAverage()
 EVALUATION = EvaluationSettings()
+NO_FAULTS = Faults()
+NO_LIMITS = UploadLimits()
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Plan:
     positions: PositionCoding = "auto"
     averaging: TailAverage | ExponentialAverage | NoAverage = TAIL_AVERAGE
     evaluation: EvaluationSettings = EVALUATION
+    faults: Faults = NO_FAULTS
+    limits: UploadLimits = NO_LIMITS
 
     def __post_init__(self) -> None:
         require(

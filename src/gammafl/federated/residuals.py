@@ -39,10 +39,8 @@ class ResidualStore:
         return self._memories[client]
 
     def residuals(self) -> dict[int, Vector]:
-        """The residual of each client that took part, for a checkpoint; none where nothing is ever left."""
-        if not self.method.leaves_a_rest:
-            return {}
-        return {client: memory.residual for client, memory in sorted(self._memories.items())}
+        """The residual of each client that has one, for a checkpoint."""
+        return {client: memory.residual for client, memory in sorted(self._memories.items()) if memory.remembers}
 
     def restore(self, residuals: Mapping[int, Vector]) -> None:
         for client in residuals:

@@ -1,6 +1,6 @@
 """The one round loop (Algorithm 1), whatever carries the messages."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,7 +10,7 @@ from gammafl.core.kernels import Vector
 from gammafl.federated import server
 from gammafl.federated.client import Upload
 from gammafl.federated.plan import Plan
-from gammafl.federated.server import ServerState
+from gammafl.federated.server import Limits, ServerState
 from gammafl.federated.timing import Timing
 
 Record = dict[str, Any]
@@ -22,6 +22,10 @@ class Carrier(Protocol):
 
     def exchange(self, participants: Sequence[int], model: Vector, round_number: int) -> Sequence[Upload]: ...
 
+    def settle(self, accepted: Collection[int]) -> None:
+        """The uploads of these clients of the round count; all others return to their clients."""
+        ...
+
 
 def start(plan: Plan) -> ServerState:
     """The state before the first round."""
@@ -31,12 +35,14 @@ def start(plan: Plan) -> ServerState:
 def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing | None = None) -> Iterator[Record]:
     """Rounds from `state` to the end, a record after each; `state` is that of the last record."""
     timing = timing or Timing()
+    limits = Limits(entries=plan.limits.entries, norm=plan.limits.norm)
     while state.round < plan.rounds:
         with timing.phase("sampling"):
             participants = server.pick_participants(plan, state.round)
         uploads = carrier.exchange(participants, state.model, state.round)
         with timing.phase("server"):
-            accepted, refused = server.receive(uploads, plan.dim)
+            accepted, refused = server.receive(uploads, plan.dim, limits, state.round)
+            carrier.settle({upload.client for upload, _ in accepted})
             server.apply(state, accepted, server.weights(plan, accepted))
             server.average(state, plan.averaging, plan.rounds)
         record: Record = {
@@ -49,6 +55,8 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
         }
         if refused:
             record["refused"] = {str(client): reason for client, reason in refused.items()}
+        if missing := len(participants) - len(accepted):
+            record["missing"] = missing
         if state.round % plan.evaluation.every == 0 or state.round == plan.rounds:
             with timing.phase("evaluation"):
                 record |= evaluate(plan, state)

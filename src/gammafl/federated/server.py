@@ -80,20 +80,30 @@ def pick(clients: int, participants: int, seed: int, round_number: int) -> list[
     return sorted(rng.choice(clients, participants, replace=False).tolist())
 
 
-def receive(uploads: Sequence[Upload], dim: int, limits: Limits = NO_LIMITS) -> tuple[list[Accepted], dict[int, str]]:
-    """The well-formed uploads with their updates, and for each other client why its upload was refused."""
-    accepted, refused = [], {}
+def receive(
+    uploads: Sequence[Upload], dim: int, limits: Limits = NO_LIMITS, round_number: int = 0
+) -> tuple[list[Accepted], dict[int, str]]:
+    """The uploads that are in order, with their updates, and for each other client why its upload was refused.
+
+    An upload counts in its own round and once: what did not count then has returned to its client.
+    """
+    accepted: dict[int, Accepted] = {}
+    refused = {}
     for upload in uploads:
         try:
+            if upload.round != round_number:
+                raise WireError(f"an upload of round {upload.round} in round {round_number}")
+            if upload.client in accepted:
+                raise WireError("a second upload in one round")
             limits.check(upload.payload, dim)
             update = decode(upload.payload)
             if update.dim != dim:
                 raise WireError(f"an update of {update.dim} elements for a model of {dim}")
             limits.check_update(update)
-            accepted.append((upload, update))
+            accepted[upload.client] = upload, update
         except WireError as error:
             refused[upload.client] = str(error)
-    return accepted, refused
+    return list(accepted.values()), refused
 
 
 def weights(plan: Plan, accepted: Sequence[Accepted]) -> list[float]:

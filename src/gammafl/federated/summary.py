@@ -44,5 +44,6 @@ def summarise(plan: Plan, totals: Totals, records: Sequence[Record], wall_second
         "value_bytes_per_client": (sparse * plan.method.value_bits + 32 * whole) / 8 / plan.participants,
         "dense_bytes_per_client": 4 * plan.dim * plan.rounds,
         "refused_uploads": sum(len(record.get("refused", ())) for record in records),
+        "missing_uploads": sum(record.get("missing", 0) for record in records),
         "wall_seconds": wall_seconds,
     }

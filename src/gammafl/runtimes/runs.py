@@ -26,8 +26,8 @@ from gammafl.federated.timing import Timing
 from gammafl.report.progress import Progress, Silent, Status
 from gammafl.runtimes import checkpoint, memory
 from gammafl.runtimes.checkpoint import Saved
+from gammafl.runtimes.faulty import carrier
 from gammafl.runtimes.run_directory import RunDirectory
-from gammafl.runtimes.simulator import InProcess
 from gammafl.tasks.base import Task, by_name, dimension, statistics_size, tensor_sizes
 from gammafl.tasks.build import build_task
 from gammafl.tasks.data.catalogue import Say
@@ -122,7 +122,7 @@ def _run(
     residuals.restore(saved.residuals)
     metric = None
     with directory.open_ledger(saved.ledger_bytes) as ledger:
-        for record in rounds.run_rounds(plan, state, InProcess(plan, residuals, clock.timing), clock.timing):
+        for record in rounds.run_rounds(plan, state, carrier(plan, residuals, clock.timing), clock.timing):
             with clock.timing.phase("bookkeeping"):
                 ledger.append(record)
                 if clock.checkpoint_due() or state.round == plan.rounds:
@@ -171,6 +171,8 @@ def make_plan(config: RunConfig, data_dir: Path | None, say: Say) -> Plan:
         positions=config.wire.positions,
         averaging=config.averaging,
         evaluation=config.evaluation,
+        faults=config.faults,
+        limits=config.limits,
     )
 
 

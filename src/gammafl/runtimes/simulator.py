@@ -1,7 +1,7 @@
 """The simulator: all clients in this process, real bytes between them and the server."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -18,6 +18,7 @@ from gammafl.core.errors import require
 from gammafl.core.kernels import Vector
 from gammafl.core.methods import MethodSettings, make_method
 from gammafl.core.stepsizes import Stepsize
+from gammafl.core.wire import decode
 from gammafl.federated import rounds, server
 from gammafl.federated.client import Upload, make_upload
 from gammafl.federated.plan import Plan
@@ -25,7 +26,7 @@ from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.rounds import Record
 from gammafl.federated.summary import summarise
 from gammafl.federated.timing import Timing
-from gammafl.tasks.base import dimension, statistics_size, tensor_sizes
+from gammafl.tasks.base import LocalUpdate, dimension, statistics_size, tensor_sizes
 from gammafl.tasks.flat_module import Buffers
 from gammafl.tasks.own import torch_task
 from gammafl.tasks.replicas import Loss
@@ -39,17 +40,28 @@ class InProcess:
         self.plan = plan
         self.residuals = residuals
         self.timing = timing or Timing()
+        self._made: list[Upload] = []
 
     def exchange(self, participants: Sequence[int], model: Vector, round_number: int) -> list[Upload]:
         rngs = [seeds.generator(self.plan.seed, "batches", round_number, client) for client in participants]
         stepsizes = server.round_stepsizes(self.plan, round_number)
-        end = (round_number + 1) * self.plan.local_steps
         updates = self.timing.each("training", self.plan.task.train(participants, model, stepsizes, rngs))
-        uploads = []
+        self._made = []
         for client, local in zip(participants, updates, strict=True):
             with self.timing.phase("compression"):
-                uploads.append(make_upload(client, local, self.residuals.memory(client), end, self.plan.positions))
-        return uploads
+                self._made += self.upload(client, local, round_number)
+        return self._made
+
+    def upload(self, client: int, local: LocalUpdate, round_number: int) -> list[Upload]:
+        """What the client makes of its training: one upload."""
+        end = (round_number + 1) * self.plan.local_steps
+        return [make_upload(client, local, self.residuals.memory(client), end, self.plan.positions, round_number)]
+
+    def settle(self, accepted: Collection[int]) -> None:
+        """The clients are idle until a round picks them again: what did not count can return to them at once."""
+        for upload in self._made:
+            if upload.client not in accepted and self.plan.faults.confirmed:
+                self.residuals.memory(upload.client).take_back(decode(upload.payload))
 
 
 @dataclass(frozen=True)
