@@ -39,9 +39,10 @@ def write_study(
 
     path.mkdir(parents=True, exist_ok=True)
     judged = verdicts(study, results)
-    tables = [*study.tables(results), verdict_table(study, judged, results)]
-    document = to_json(study, results, judged, tables, settings)
+    shown = study.tables(results)
+    document = to_json(study, results, judged, shown, settings)
     write_atomically(path / "study.json", _text(document).encode())
+    tables = [*shown, verdict_table(study, judged, results)]
     notes = [QUICK_NOTE, ""] if results.quick else []
     (path / "tables.md").write_text("\n".join([*notes, *(table.markdown() for table in tables)]))
     return tables, [file for picture in study.pictures(results) for file in draw(picture, path)]
