@@ -100,7 +100,7 @@ class Page:
     def wait_for(self, script: str) -> None:
         deadline = time.monotonic() + PATIENCE
         frame = "new Promise(done => setTimeout(done, 20))"
-        while not self.evaluate(script):
+        while not self.evaluate(f"Boolean({script})"):
             if time.monotonic() > deadline:
                 raise BrowserError(f"never true: {script}")
             self.evaluate(frame)

@@ -28,6 +28,7 @@ class Plot:
     title: str
     words: str
     spec: Mapping[str, Any]
+    wide: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def curves_plot(
     }
     ends = [f"{', '.join(names.get(x, x) for x in s.cell.values()) or 'run'} {_end(s, up[0])}" for s in measured]
     words = f"{up[0].label} against {across[0].label}; at the end: {'; '.join(ends)}"
-    return Plot(title, words, spec)
+    return Plot(title, words, spec, wide=True)
 
 
 def panel_plot(panel: Panel, title: str) -> Plot:
@@ -127,14 +128,20 @@ def panel_plot(panel: Panel, title: str) -> Plot:
 
 
 def _factors(factors: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
-    """Each with the level chosen at first, "" for all: as many factors stay open as `MOST_LINES` allows."""
+    """Each with the level chosen at first, "" for all: as many stay open as `MOST_LINES` allows.
+
+    What the legend compares needs no menu.
+    """
     chosen = dict.fromkeys(factors, "")
     count = math.prod(len(levels) for levels in factors.values())
     for factor in reversed([factor for factor in factors if factor not in IN_LEGEND]):
         if count > MOST_LINES:
             count //= len(factors[factor])
             chosen[factor] = factors[factor][0]
-    return [{"name": name, "levels": levels, "chosen": chosen[name]} for name, levels in factors.items()]
+    return [
+        {"name": name, "levels": levels, "chosen": chosen[name], "menu": name not in IN_LEGEND and len(factors) > 1}
+        for name, levels in factors.items()
+    ]
 
 
 def _one(series: Series, factors: Mapping[str, Any], names: Mapping[str, str], axes: Sequence[Axis]) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def _heat_map(one: HeatMap, unit: str, limit: float) -> Plot:
         for row, line in zip(one.rows, text, strict=True)
         for c, t in zip(one.columns, line, strict=True)
     ]
-    layout = {"height": 150 + 52 * len(one.rows), "yaxis": {"autorange": "reversed", "automargin": True}, "xaxis": {}}
+    layout = {"height": 100 + 52 * len(one.rows), "yaxis": {"autorange": "reversed", "automargin": True}, "xaxis": {}}
     return Plot(one.title, f"{unit}; {'; '.join(cells)}", {"kind": "figure", "traces": [trace], "layout": layout})
 
 
@@ -90,7 +90,7 @@ def _intervals(estimates: Sequence[Estimate], x_label: str, title: str) -> Plot:
     }
     words = "; ".join(f"{one.label} {one.mean:.3g} {_range(one)}" for one in estimates)
     traces = [*lines, ours, *([paper] if printed else [])]
-    return Plot(title, f"{x_label}; {words}", {"kind": "figure", "traces": traces, "layout": layout})
+    return Plot(title, f"{x_label}; {words}", {"kind": "figure", "traces": traces, "layout": layout}, wide=True)
 
 
 def _reach(y: int, one: Estimate) -> dict[str, Any]:

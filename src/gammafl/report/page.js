@@ -3,14 +3,16 @@
 (() => {
   const specs = JSON.parse(document.getElementById("plots").textContent);
   const coarse = matchMedia("(pointer: coarse)").matches;
-  const CONFIG = { responsive: true, displaylogo: false, displayModeBar: coarse ? false : "hover",
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+  const CONFIG = { responsive: true, displayModeBar: false };
   const DASHES = ["solid", "dash", "dot", "dashdot"];
 
   // Plotly reads a little HTML in its texts; names are not HTML.
   const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;");
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const ink = (colour) => (colour === "#000000" ? css("--ink") : colour);
+  const dark = () => css("--theme") === "dark";
+  // Colours that are too near to a dark page are lightened, and their neighbours with them.
+  const DARK = { "#000000": "#e7eaee", "#0072B2": "#3b93d0", "#56B4E9": "#a9dcf7", "#777777": "#9aa3ad", "#999933": "#c2c25a" };
+  const ink = (colour) => (dark() && DARK[colour]) || colour;
 
   function element(tag, attributes, ...children) {
     const made = document.createElement(tag);
@@ -45,10 +47,18 @@
       const open = Object.entries(one.label).filter(([factor]) => !fixed(factor)).map(([, text]) => text);
       return { ...one, name: open.join(", ") || Object.values(one.label).join(", ") };
     });
-    const looks = named.map((one) => one.colour + one.dash);
-    const own = named.every((one) => one.colour) && new Set(looks).size === looks.length;
-    return named.map((one, i) => own ? one : { ...one, colour: spec.palette[i % spec.palette.length],
-      dash: DASHES[Math.floor(i / spec.palette.length) % DASHES.length] });
+    return coloured(named, spec.palette);
+  }
+
+  // Their own colours where these tell them apart; else the palette, first in solid lines, then dashed.
+  function coloured(series, palette) {
+    const looks = series.filter((one) => one.colour).map((one) => one.colour + one.dash);
+    if (new Set(looks).size < looks.length) {
+      return series.map((one, i) => ({ ...one, colour: palette[i % palette.length], dash: DASHES[Math.floor(i / palette.length) % DASHES.length] }));
+    }
+    const free = palette.filter((colour) => !series.some((one) => one.colour === colour));
+    let next = 0;
+    return series.map((one) => (one.colour ? one : { ...one, colour: (free.length ? free : palette)[next++ % (free.length || palette.length)] }));
   }
 
   function band(one, x, key, logY, visible) {
@@ -57,7 +67,7 @@
     const good = x.map((_, i) => i).filter((i) => x[i] !== null && low[i] !== null && high[i] !== null && (!logY || low[i] > 0));
     const back = [...good].reverse();
     return [{ x: [...good.map((i) => x[i]), ...back.map((i) => x[i])], y: [...good.map((i) => high[i]), ...back.map((i) => low[i])],
-      type: "scatter", mode: "lines", fill: "toself", fillcolor: ink(one.colour), opacity: 0.14, line: { width: 0 }, hoverinfo: "skip", visible }];
+      type: "scatter", mode: "lines", fill: "toself", fillcolor: ink(one.colour), opacity: 0.1, line: { width: 0 }, hoverinfo: "skip", visible }];
   }
 
   function traces(spec, state) {
@@ -74,12 +84,24 @@
   function drawCurves(figure, spec, state) {
     const x = spec.x[state.x], y = spec.y[state.y];
     const ticks = x.unit === "B" ? { tickformat: "~s", ticksuffix: "B" } : { tickformat: "~s" };
-    const wide = (log) => (log ? { type: "log", exponentformat: "power", dtick: undefined } : { type: "linear" });
-    Plotly.react(figure.querySelector(".canvas"), traces(spec, state), layout({
-      xaxis: { ...axis(x.label), ...ticks, ...wide(state.logX), nticks: 7 },
-      yaxis: { ...axis(y.label), ...wide(state.logY), nticks: 8 },
+    const data = traces(spec, state);
+    const scale = (log, key) => (log ? logarithmic(data.flatMap((trace) => (trace.visible && trace[key]) || [])) : { type: "linear" });
+    const empty = { text: "nothing to show here", xref: "paper", yref: "paper", x: 0.5, y: 0.5, showarrow: false };
+    Plotly.react(figure.querySelector(".canvas"), data, layout({
+      xaxis: { ...axis(x.label), nticks: 7, ...ticks, ...scale(state.logX, "x") },
+      yaxis: { ...axis(y.label), nticks: 8, tickformat: "~g", ...scale(state.logY, "y") },
+      annotations: data.some((trace) => trace.visible && somewhere(trace, state)) ? [] : [empty],
     }), CONFIG);
     drawLegend(figure, spec, state);
+  }
+
+  const somewhere = (trace, state) => (trace.y || []).some((y, i) => y !== null && (!state.logY || y > 0) && (!state.logX || trace.x[i] > 0));
+
+  // Whole powers of ten where there are several, else 1, 2 and 5.
+  function logarithmic(values) {
+    const positive = values.filter((value) => value > 0).map(Math.log10);
+    const decades = positive.length ? Math.max(...positive) - Math.min(...positive) : 0;
+    return { type: "log", dtick: decades > 1.5 ? Math.ceil(decades / 6) : decades > 0.4 ? "D2" : undefined };
   }
 
   function swatch(one) {
@@ -151,7 +173,7 @@
     };
     if (spec.y.length > 1) controls.append(choice("Shown", spec.y.map((y) => y.button), 0, (i) => { state.y = i; state.logY = spec.y[i].log; redraw(); }));
     if (spec.x.length > 1) controls.append(choice("Against", spec.x.map((x) => x.button), 0, (i) => { state.x = i; redraw(); }));
-    controls.append(toggles(state, redraw), ...spec.factors.map((factor) => menu(factor, state, redraw)));
+    controls.append(toggles(state, redraw), ...spec.factors.filter((factor) => factor.menu).map((factor) => menu(factor, state, redraw)));
     return redraw;
   }
 

@@ -5,7 +5,7 @@ Everything that comes from a file is escaped here, once: text by `_text`, data f
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.metadata import version
@@ -20,6 +20,10 @@ from gammafl.report.tables import TextTable
 
 SIGNS = {"holds": ("holds", "✓"), "does not hold": ("fails", "✗"), "not decided at this noise": ("open", "?")}
 """Verdict → its class in page.css and its sign."""
+HINT = (
+    "Hover or tap for numbers; drag to zoom, double-click to go back. "
+    "Press a name to hide its curve, twice to see it alone."
+)
 FEW = 4
 """Parts of a claim that are shown without being asked for."""
 
@@ -55,7 +59,7 @@ def render(title: str, sections: Sequence[Section]) -> str:
         "title": _text(title),
         "style": _file("page.css"),
         "contents": _contents(sections),
-        "body": "\n".join(_section(i, section, numbers) for i, section in enumerate(sections)),
+        "body": "\n".join(_section(i, section, numbers, len(sections) == 1) for i, section in enumerate(sections)),
         "made": _text(f"gammafl {version('gammafl')}, plotly {version('plotly')}"),
         "plotly": get_plotlyjs() if plots else "",
         "data": _json([plot.spec for plot in plots]),
@@ -84,15 +88,17 @@ def _contents(sections: Sequence[Section]) -> str:
     return f'<nav aria-label="Contents"><ul>{items}</ul></nav>'
 
 
-def _section(number: int, section: Section, plot_numbers: Any) -> str:
+def _section(number: int, section: Section, plot_numbers: Iterator[int], alone: bool) -> str:
+    """A section that is alone has its title above the page already."""
     plots = "".join(_figure(next(plot_numbers), plot) for plot in section.plots)
     pieces = [
-        f'<section id="s{number}"><h2>{_text(section.title)}</h2>',
+        f'<section id="s{number}" aria-label="{_text(section.title)}">',
+        "" if alone else f"<h2>{_text(section.title)}</h2>",
         f'<p class="warning" role="note">{_text(section.warning)}</p>' if section.warning else "",
         f"<p>{_text(section.note)}</p>" if section.note else "",
         _facts(section.facts),
         _claims(section) if section.claims else "",
-        f'<h3>Plots</h3><div class="plots">{plots}</div>' if plots else "",
+        f'<h3>Plots</h3><p class="note">{HINT}</p><div class="plots">{plots}</div>' if plots else "",
         "<h3>Tables</h3>" if section.tables else "",
         *(_table(table) for table in section.tables),
         *(
@@ -115,7 +121,7 @@ def _facts(facts: Sequence[tuple[str, str]]) -> str:
 
 def _figure(number: int, plot: Plot) -> str:
     """The script fills the controls, the plot and its legend."""
-    kind = "wide" if len(plot.spec.get("y", ())) > 1 else "narrow"
+    kind = "wide" if plot.wide else "narrow"
     return (
         f'<figure class="plot {kind}" data-plot="{number}"><figcaption>{_text(plot.title)}</figcaption>'
         f'<div class="controls"></div><div class="canvas" role="img" aria-label="{_text(plot.words)}"></div>'
@@ -126,7 +132,7 @@ def _figure(number: int, plot: Plot) -> str:
 def _counts(section: Section) -> str:
     """'✓ 2 ✗ 1 ? 3' as badges."""
     counts = Counter(str(claim["verdict"]) for claim in section.claims)
-    return " ".join(_badge(verdict, f"{counts[verdict]} {verdict}") for verdict in SIGNS if counts[verdict])
+    return " ".join(_badge(verdict, f"{verdict}: {counts[verdict]}") for verdict in SIGNS if counts[verdict])
 
 
 def _badge(verdict: str, words: str = "") -> str:
@@ -145,36 +151,46 @@ def _claim(claim: Mapping[str, Any]) -> str:
     counts = Counter(str(part["verdict"]) for part in parts)
     evidence = _table(_evidence(parts), titled=False) if parts else "<p>No runs yet.</p>"
     if len(parts) > FEW:
-        words = ", ".join(f"{counts[one]} {one}" for one in SIGNS if counts[one])
-        evidence = f"<details><summary>{len(parts)} parts: {_text(words)}</summary>{evidence}</details>"
-    head = f"<h4>{_text(claim['claim'])}</h4><p>{_badge(verdict)} <cite>{_text(claim['source'])}</cite></p>"
+        words = ", ".join(f"{one}: {counts[one]}" for one in SIGNS if counts[one])
+        evidence = f"<details><summary>{len(parts)} parts; {_text(words)}</summary>{evidence}</details>"
+    source = f"<cite>{_text(claim['source'])}</cite>, {_seeds(parts)}"
+    head = f"<h4>{_text(claim['claim'])}</h4><p>{_badge(verdict)} {source}</p>"
     return f'<li class="claim {kind}">{head}{evidence}</li>'
 
 
+def _seeds(parts: Sequence[Mapping[str, Any]]) -> str:
+    """'3 seeds', '1 – 3 seeds' where parts differ."""
+    counts = sorted({len(part["seeds"]) for part in parts}) or [0]
+    return f"{' – '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} seed{'' if counts[-1] == 1 else 's'}"
+
+
 def _evidence(parts: Sequence[Mapping[str, Any]]) -> TextTable:
-    rows = [
-        [
-            str(part["label"]),
-            _number(part["mean"], part["unit"]),
-            _interval(part),
-            str(part["wanted"]),
-            _number(part["paper"], ""),
-            str(part["verdict"]),
-        ]
-        for part in parts
-    ]
-    return TextTable("", ["where", "mean", "95% interval", "wanted", "paper", "verdict"], rows)
+    """Only columns that say something: a phone is narrow."""
+    units = list(dict.fromkeys(part["unit"] for part in parts))
+    shared = f" ({units[0]})" if len(units) == 1 and units[0] else ""
+    columns = {
+        "where": [str(part["label"]) for part in parts],
+        f"mean{shared}": [_number(part["mean"], "" if shared else part["unit"]) for part in parts],
+        "95% interval": [_interval(part) for part in parts],
+        "wanted": [str(part["wanted"]).replace("-", "−") for part in parts],
+    }
+    if any(part["paper"] is not None for part in parts):
+        columns["paper"] = [_number(part["paper"], "") for part in parts]
+    if len(parts) > 1:
+        columns["verdict"] = [str(part["verdict"]) for part in parts]
+    return TextTable("", list(columns), [list(row) for row in zip(*columns.values(), strict=True)])
 
 
 def _number(value: float | None, unit: str) -> str:
-    return "–" if value is None else f"{value:+.3g} {unit}".strip()
+    return "–" if value is None else f"{value:+.3g} {unit}".strip().replace("-", "−")
 
 
 def _interval(part: Mapping[str, Any]) -> str:
-    if part["low"] is None or part["high"] is None:
-        return "one seed" if len(part["seeds"]) == 1 else "–"
-    exact = part["low"] == part["high"] and len(part["seeds"]) < 2
-    return "exact" if exact else f"[{part['low']:+.3g}, {part['high']:+.3g}], {len(part['seeds'])} seeds"
+    """Of one seed there is none, unless it is no measurement."""
+    low, high = part["low"], part["high"]
+    if low is None or high is None:
+        return "–"
+    return "exact" if low == high and len(part["seeds"]) < 2 else f"[{low:+.3g}, {high:+.3g}]".replace("-", "−")
 
 
 def _table(table: TextTable, titled: bool = True) -> str:
@@ -184,7 +200,10 @@ def _table(table: TextTable, titled: bool = True) -> str:
     head = "".join(f'<th scope="col"{kind}>{_text(c)}</th>' for c, kind in zip(table.columns, kinds, strict=True))
     rows = []
     for first, *others in table.rows:
-        cells = "".join(f"<td{kind}>{_text(cell)}</td>" for cell, kind in zip(others, kinds[1:], strict=True))
+        cells = "".join(
+            f"<td{kind}>{_badge(cell) if cell in SIGNS else _text(cell)}</td>"
+            for cell, kind in zip(others, kinds[1:], strict=True)
+        )
         rows.append(f'<tr><th scope="row">{_text(first)}</th>{cells}</tr>')
     caption = f"<caption>{_text(table.title)}</caption>" if titled and table.title else ""
     note = f'<p class="note">{_text(table.note)}</p>' if table.note else ""

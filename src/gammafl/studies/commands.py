@@ -61,7 +61,6 @@ def report(
     from gammafl.report.page import need_plotly
 
     need_plotly()
-    need_torch()
     from gammafl.studies.pages import write_page
 
     write_page(paths, out)

@@ -1,7 +1,9 @@
 """`gammafl report`: studies, comparisons and runs, read from their directories, as sections of one page."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from gammafl.report.page import Section, render
 from gammafl.report.progress import show_bytes
 from gammafl.report.tables import TextTable
 from gammafl.studies.catalogue import STUDIES
-from gammafl.studies.common import COLOURS, label
+from gammafl.studies.common import COLOURS
 from gammafl.studies.output import read_results
 from gammafl.studies.results import Results, Run
 from gammafl.studies.run_sections import comparison_section, is_comparison, is_run, run_sections
@@ -73,22 +75,24 @@ def _study_section(document: Mapping[str, Any], results: Results) -> Section:
 
 
 def study_curves(results: Results) -> Plot | None:
-    """The curves of all places of the grid, each over its seeds."""
-    places: dict[tuple[tuple[str, str], ...], list[Run]] = {}
-    for run in results.runs:
-        places.setdefault(tuple(run.cell.items()), []).append(run)
+    """The curves of all places of the grid, in the order of the grid, each over its seeds."""
+    cells = (dict(zip(results.levels, place, strict=True)) for place in product(*results.levels.values()))
     series = [
-        Series(
-            dict(cell), [run.curve for run in runs], COLOURS.get(dict(cell).get("method", ""), ""), _dash(dict(cell))
-        )
-        for cell, runs in places.items()
+        Series(cell, [run.curve for run in runs], COLOURS.get(cell.get("method", ""), ""), _dash(cell))
+        for cell in cells
+        if (runs := results.pick(**cell))
     ]
-    compared = [level for factor in IN_LEGEND for level in results.levels.get(factor, ())]
-    names = {level: label(level) if level.partition(" per ")[0] in LABELS else level for level in compared}
+    names = {level: method_name(level) for factor in IN_LEGEND for level in results.levels.get(factor, ())}
     metric = next((str(run.figures["metric"]) for run in results.runs if "metric" in run.figures), "metric")
-    return curves_plot(
-        "Training curves: mean over seeds, band from least to most", series, results.levels, names, metric
-    )
+    title = "Training curves: mean over seeds, band from least to most"
+    return curves_plot(title, series, results.levels, names, metric)
+
+
+def method_name(level: str) -> str:
+    """'Top-k, equal traffic' for 'top-k, equal traffic'; a level that is no method keeps its name."""
+    found = re.match(r"[\w-]+", level)
+    name = found[0] if found else ""
+    return LABELS[name] + level[len(name) :] if name in LABELS else level
 
 
 def _dash(cell: Mapping[str, str]) -> str:

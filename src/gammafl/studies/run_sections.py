@@ -19,7 +19,7 @@ from gammafl.studies.common import COLOURS
 from gammafl.studies.results import training_curve
 
 POINTS = 300
-"""Points of a run's curve on a page of its own."""
+"""Points of a run's curve on a page of its own, at the most; no more than it was evaluated."""
 Summary = dict[str, Any]
 
 
@@ -31,6 +31,9 @@ class Loaded:
     config: RunConfig
     summary: Summary | None
     curve: Mapping[str, Sequence[float]]
+
+    def config_text(self) -> str:
+        return (self.path / "config.toml").read_text()
 
 
 def is_run(path: Path) -> bool:
@@ -47,7 +50,8 @@ def load(path: Path) -> Loaded:
     try:
         records = directory.records()
         dim = summary["dim"] if summary else math.nan  # what was kept is known only as a fraction of a known d
-        curve = training_curve(records, dim, POINTS) if records else {}
+        evaluated = sum("metric" in record for record in records)
+        curve = training_curve(records, dim, min(POINTS, evaluated)) if evaluated else {}
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{directory.ledger_file} is damaged ({type(error).__name__}: {error})") from None
     return Loaded(path, directory.config(), summary, curve)
@@ -119,7 +123,7 @@ def _section(title: str, grouped: Mapping[str, Sequence[Loaded]], table: TextTab
         facts=facts,
         plots=[plot] if plot else [],
         tables=[table],
-        details=[(f"Configuration: {run.path.name}", (run.path / "config.toml").read_text()) for run in runs],
+        details=[("Configuration", "\n".join(f"# {run.path.name}\n\n{run.config_text()}" for run in runs))],
     )
 
 
