@@ -170,6 +170,12 @@ MISTAKES = {
         "/dev/full",
     ),
     "option": ("run logistic-mini --metod ht", "--method"),
+    "study": ("study tabel3", "did you mean 'table3'"),
+    "study's task": ("study table3 --task logistic-mnist", "did you mean 'logistic-fmnist'"),
+    "study's factor": ("study table3 --only clases=2", "did you mean 'classes'"),
+    "study's level": ("study table3 --only classes=4", "classes has no level '4'"),
+    "no level": ("study table3 --only classes", "--only takes FACTOR=LEVEL"),
+    "study's setting": ("study table3 --task logistic-mini --quick --set iteratons=5", "did you mean 'iterations'"),
 }
 
 
@@ -262,7 +268,8 @@ def test_a_full_disk_is_one_clear_line_and_the_run_resumes(in_tmp: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "command", ["run", "compare", "calibrate", "data list", "data get", "tasks", "bench compress", "bench simulate"]
+    "command",
+    ["run", "compare", "calibrate", "data list", "data get", "tasks", "bench compress", "bench simulate", "study"],
 )
 def test_help_shows_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = gammafl(*command.split(), "--help", capsys=capsys)

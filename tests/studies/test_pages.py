@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from gammafl import cli
 from gammafl.core.errors import InputError
 from gammafl.report import page as page_module
 from gammafl.studies.output import QUICK_NOTE
 from gammafl.studies.pages import sections_of, write_page
 from tests.report.made import made_comparison, made_fig4, made_run, made_table3
+from tests.test_cli import gammafl
 
 HOSTILE = "</script><script>alert('γ')</script><img src=x onerror=alert(1)>\"'&"
 
@@ -134,31 +134,23 @@ def test_without_plotly_the_command_says_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(page_module, "find_spec", lambda name: None)
-    monkeypatch.setattr("sys.argv", ["gammafl", "report", str(made_table3(tmp_path / "s"))])
-    with pytest.raises(SystemExit, match="2"):
-        cli.main()
-    assert capsys.readouterr().err == (
-        "error: a page needs plotly, which is not installed: pip install 'gammafl[report]'\n"
-    )
+    code, _, err = gammafl("report", str(made_table3(tmp_path / "s")), capsys=capsys)
+    assert code == 2
+    assert err == "error: a page needs plotly, which is not installed: pip install 'gammafl[report]'\n"
 
 
 def test_without_plotly_a_study_goes_on_and_says_that_the_page_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(page_module, "find_spec", lambda name: None)
-    monkeypatch.setattr("sys.argv", ["gammafl", "study", "table2", "--out", str(tmp_path)])
-    with pytest.raises(SystemExit, match="0"):
-        cli.main()
-    assert "report.html is left out: a page needs plotly" in capsys.readouterr().out
+    code, printed, _ = gammafl("study", "table2", "--out", str(tmp_path), capsys=capsys)
+    assert code == 0
+    assert "report.html is left out: a page needs plotly" in printed
     assert not (tmp_path / "table2" / "report.html").exists()
 
 
-def test_the_command_writes_the_page_and_says_where(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_writes_the_page_and_says_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "new" / "page.html"
-    monkeypatch.setattr("sys.argv", ["gammafl", "report", str(made_table3(tmp_path / "s")), "--out", str(out)])
-    with pytest.raises(SystemExit, match="0"):
-        cli.main()
-    assert capsys.readouterr().out == f"page: {out}\n"
+    code, printed, _ = gammafl("report", str(made_table3(tmp_path / "s")), "--out", str(out), capsys=capsys)
+    assert (code, printed) == (0, f"page: {out}\n")
     assert out.read_text().startswith("<!doctype html>")

@@ -53,9 +53,9 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
     axes.set_xscale("log" if panel.log_x else "linear")
     axes.set_yscale("log" if panel.log_y else "linear")
     axes.set_ylim(*panel.y_limits)
-    axes.set_title(panel.title, fontsize=10, loc="left")
+    axes.set_title(_in_print(panel.title), fontsize=10, loc="left")
     axes.set_xlabel(panel.x_label)
-    axes.set_ylabel(panel.y_label)
+    axes.set_ylabel(_in_print(panel.y_label))
     _plain(axes)
     _label_ends(axes, drawn)
 
@@ -77,7 +77,7 @@ def _label_ends(axes: Axes, lines: Sequence[tuple[Line, str]]) -> None:
     for pixel, label, colour in wanted:
         height = (pixel - low) / max(high - low, 1)
         axes.annotate(
-            label,
+            _in_print(label),
             (1.01, height),
             xycoords="axes fraction",
             color=colour,
@@ -127,6 +127,11 @@ def draw_intervals(estimates: Sequence[Estimate], x_label: str, title: str, stem
     axes.set_xlabel(x_label + "   (dot: mean, line: 95% interval over seeds, diamond: paper)", fontsize=9)
     _plain(axes)
     return _save(figure, title, stem)
+
+
+def _in_print(text: str) -> str:
+    """λ_0 → λ₀, where Unicode has the index."""
+    return text.replace("_0", "₀").replace("_t", "ₜ")
 
 
 def _plain(axes: Axes) -> None:

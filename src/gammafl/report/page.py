@@ -98,7 +98,7 @@ def _section(number: int, section: Section, plot_numbers: Iterator[int], alone: 
         f"<p>{_text(section.note)}</p>" if section.note else "",
         _facts(section.facts),
         _claims(section) if section.claims else "",
-        f'<h3>Plots</h3><p class="note">{HINT}</p><div class="plots">{plots}</div>' if plots else "",
+        f'<h3>Plots</h3><p class="note hint">{HINT}</p><div class="plots">{plots}</div>' if plots else "",
         "<h3>Tables</h3>" if section.tables else "",
         *(_table(table) for table in section.tables),
         *(
@@ -159,8 +159,10 @@ def _claim(claim: Mapping[str, Any]) -> str:
 
 
 def _seeds(parts: Sequence[Mapping[str, Any]]) -> str:
-    """'3 seeds', '1 – 3 seeds' where parts differ."""
-    counts = sorted({len(part["seeds"]) for part in parts}) or [0]
+    """'3 seeds'; '1 – 3 seeds' where parts differ."""
+    counts = sorted({len(part["seeds"]) for part in parts} or {0})
+    if not counts[-1]:
+        return "no runs"
     return f"{' – '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} seed{'' if counts[-1] == 1 else 's'}"
 
 

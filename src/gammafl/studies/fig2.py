@@ -10,7 +10,7 @@ from gammafl.report.tables import TextTable
 from gammafl.studies.claims import Claim, Part
 from gammafl.studies.common import QUICK, curve, spread, title_of
 from gammafl.studies.declare import Factor, Level, Study
-from gammafl.studies.results import Results, Run, difference
+from gammafl.studies.results import TENTHS, Results, Run, difference
 
 NON_IID = {
     "logistic-fmnist": {"partition": {"kind": "labels", "classes": 2}},
@@ -28,7 +28,6 @@ FACTORS = (
     Factor("E", (Level("1", {"local_steps": 1}), Level("5", {"local_steps": 5}))),
     Factor("clients", (Level("10/10", {"participation": 1.0}), Level("2/10", {"participation": 0.2}))),
 )
-STRETCHES = 10
 RISE, FALL = 1.2, 0.5
 """A curve rises if some tenth of the run keeps `RISE` times what the first did, and falls if the last keeps `FALL`
 times the most or less."""
@@ -36,7 +35,7 @@ times the most or less."""
 
 def tenths(run: Run) -> list[float]:
     """The kept fraction of each tenth of the run."""
-    parts = np.array_split(np.asarray(run.curve["kept_fraction"], float), STRETCHES)
+    parts = np.array_split(np.asarray(run.curve["kept_fraction"], float), TENTHS)
     return [float(part.mean()) if part.size else 0.0 for part in parts]
 
 

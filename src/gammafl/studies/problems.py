@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gammafl.core.kernels import Vector
 from gammafl.core.theory import Constants
@@ -52,7 +53,7 @@ class Separable:
         """h′."""
         return z if self.kind == "strongly-convex" else 2 * z / (1 + z * z) ** 2
 
-    def value(self, x: Vector) -> float:
+    def value(self, x: NDArray[np.floating]) -> float:
         """f(x)."""
         z = x.astype(np.float64) - self.centre
         return float((self.curvature * (z * z / 2 if self.kind == "strongly-convex" else z * z / (1 + z * z))).sum())

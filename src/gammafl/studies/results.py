@@ -13,6 +13,8 @@ import numpy as np
 Value = float | None
 POINTS = 60
 """Points of a thinned curve, at the most."""
+TENTHS = 10
+"""Points at the least, where there are as many rounds."""
 
 
 @dataclass(frozen=True)
@@ -88,14 +90,15 @@ def mean_curves(runs: Sequence[Run], y: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def training_curve(records: Sequence[Mapping[str, Any]], dim: float, points: int = POINTS) -> dict[str, list[float]]:
-    """A run's ledger in at most `points` stretches of rounds.
+    """A run's ledger in at most `points` stretches of rounds, about as many as there are evaluations.
 
     Kept fraction and bytes are of all rounds in a stretch; metric and loss are the mean of its evaluations, or the
     last ones before it.
     """
+    stretches = min(points, len(records), max(TENTHS, sum("metric" in record for record in records)))
     curve: dict[str, list[float]] = {key: [] for key in ("iteration", "kept_fraction", "sent_bytes", "metric", "loss")}
     sent, metric, loss = 0.0, float("nan"), float("nan")
-    for stretch in np.array_split(np.arange(len(records)), min(points, len(records))):
+    for stretch in np.array_split(np.arange(len(records)), stretches):
         part = [records[i] for i in stretch]
         evaluated = [record for record in part if "metric" in record]
         if evaluated:

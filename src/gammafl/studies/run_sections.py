@@ -19,7 +19,7 @@ from gammafl.studies.common import COLOURS
 from gammafl.studies.results import training_curve
 
 POINTS = 300
-"""Points of a run's curve on a page of its own, at the most; no more than it was evaluated."""
+"""Points of a run's curve on a page of its own, at the most."""
 Summary = dict[str, Any]
 
 
@@ -50,8 +50,7 @@ def load(path: Path) -> Loaded:
     try:
         records = directory.records()
         dim = summary["dim"] if summary else math.nan  # what was kept is known only as a fraction of a known d
-        evaluated = sum("metric" in record for record in records)
-        curve = training_curve(records, dim, min(POINTS, evaluated)) if evaluated else {}
+        curve = training_curve(records, dim, POINTS) if records else {}
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{directory.ledger_file} is damaged ({type(error).__name__}: {error})") from None
     return Loaded(path, directory.config(), summary, curve)
