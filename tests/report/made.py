@@ -12,6 +12,7 @@ from gammafl.studies.output import to_json, verdicts
 from gammafl.studies.results import Results, Run
 from gammafl.tasks.presets import settings_of
 
+HOSTILE = "</script><script>alert('γ')</script><img src=x onerror=alert(1)>\"'&"
 METHODS = ("gamma-fedht", "ht", "top-k", "top-k per tensor", "fedavg")
 
 
@@ -42,7 +43,7 @@ def made_study(name: str, levels: dict[str, Sequence[str]], out: Path, quick: bo
             level = 0.5 + 0.01 * i + 0.001 * seed
             cell = dict(zip(levels, place, strict=True))
             runs.append(Run(f"{name}-{'-'.join(place)}-seed{seed}", cell, seed, figures(level), curve(level)))
-    study, results = study_named(name), Results(name, "logistic-mini", quick, levels, runs)
+    study, results = study_named(name), Results(name, "logistic-fmnist", quick, levels, runs)
     document = to_json(study, results, verdicts(study, results), study.tables(results), {"batch_size": 7})
     out.mkdir(parents=True, exist_ok=True)
     (out / "study.json").write_text(json.dumps(document))
@@ -51,6 +52,18 @@ def made_study(name: str, levels: dict[str, Sequence[str]], out: Path, quick: bo
 
 def made_table3(out: Path, quick: bool = True) -> Path:
     return made_study("table3", {"classes": ["2", "3"], "method": list(METHODS)}, out, quick)
+
+
+def made_hostile(out: Path) -> Path:
+    """A study whose every text would like to be a script."""
+    text = (made_table3(out) / "study.json").read_text()
+    document = json.loads(text.replace("top-k per tensor", json.dumps(HOSTILE)[1:-1]))
+    document["title"] = document["task"] = document["note"] = HOSTILE
+    document["claims"][0] |= {"claim": HOSTILE, "source": HOSTILE, "verdict": HOSTILE}
+    document["claims"][0]["parts"][0] |= {"label": HOSTILE, "unit": HOSTILE, "verdict": HOSTILE}
+    document["tables"][0] |= {"title": HOSTILE, "note": HOSTILE}
+    (out / "study.json").write_text(json.dumps(document))
+    return out
 
 
 def made_fig4(out: Path) -> Path:

@@ -8,7 +8,7 @@ import pytest
 
 from gammafl.studies.pages import write_page
 from tests.browser import Page, find_browser, open_browser
-from tests.report.made import made_comparison, made_fig4, made_table3
+from tests.report.made import HOSTILE, made_comparison, made_fig4, made_hostile, made_table3
 
 CURVES = "[...document.querySelectorAll('figure.wide')].find(f => f.querySelector('.legend button'))"
 """The figure with the training curves of the first section."""
@@ -128,6 +128,16 @@ def test_a_point_under_the_mouse_says_its_numbers(page: Page) -> None:
     assert "accuracy" in page.evaluate(f"{CURVES}.querySelector('.hovertext').textContent")
 
 
+def test_names_are_shown_as_they_are_and_never_run(page: Page, tmp_path: Path) -> None:
+    write_page([made_hostile(tmp_path / "s")], tmp_path / "page.html")
+    page.open(tmp_path / "page.html")
+    page.wait_for("document.documentElement.dataset.drawn")
+    names = f"[...{CURVES}.querySelectorAll('.legend button')].map(b => b.textContent)"
+    assert HOSTILE in page.evaluate(names)
+    assert page.evaluate("document.querySelectorAll('img').length") == 0
+    assert page.problems == []
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_a_phone_needs_no_sideways_scrolling(page: Page, document: Path, dark: bool) -> None:
     page.screen(390, 844, dark=dark, phone=True)
@@ -151,6 +161,9 @@ def test_a_dark_room_has_a_dark_page_and_the_plots_follow(page: Page) -> None:
     page.screen(1280, 900, dark=True)
     page.wait_for(f"{background} < 100")
     page.wait_for(f"{text} > 600")
+    points = "[...document.querySelectorAll('.scatterlayer .point')].map(p => getComputedStyle(p).stroke)"
+    strokes = set(page.evaluate(points)) - {"none"}
+    assert strokes == {"rgb(231, 234, 238)"}  # the paper's diamonds, black in the light
 
 
 def test_paper_is_white_even_in_a_dark_room(page: Page) -> None:

@@ -12,10 +12,8 @@ from gammafl.core.errors import InputError
 from gammafl.report import page as page_module
 from gammafl.studies.output import QUICK_NOTE
 from gammafl.studies.pages import sections_of, write_page
-from tests.report.made import made_comparison, made_fig4, made_run, made_table3
+from tests.report.made import HOSTILE, made_comparison, made_fig4, made_hostile, made_run, made_table3
 from tests.test_cli import gammafl
-
-HOSTILE = "</script><script>alert('γ')</script><img src=x onerror=alert(1)>\"'&"
 
 
 def written(*paths: Path) -> str:
@@ -41,6 +39,7 @@ def test_a_study_is_shown_with_every_claim_its_verdict_its_tables_and_its_settin
             assert part["label"] in html
     for table in document["tables"]:
         assert all(cell in html for row in table["rows"] for cell in row)
+    assert '<td class="paper">82.23</td>' in html
     assert '"batch_size": 7' in html
     assert '"numpy"' in html
 
@@ -51,19 +50,10 @@ def test_quick_results_say_that_they_prove_nothing_and_full_ones_do_not(tmp_path
 
 
 def test_nothing_in_a_file_becomes_markup_or_script(tmp_path: Path) -> None:
-    path = made_table3(tmp_path / "s")
-    text = (path / "study.json").read_text()
-    document = json.loads(text.replace("top-k per tensor", json.dumps(HOSTILE)[1:-1]))
-    document["title"] = document["task"] = document["note"] = HOSTILE
-    document["claims"][0] |= {"claim": HOSTILE, "source": HOSTILE, "verdict": HOSTILE}
-    document["claims"][0]["parts"][0] |= {"label": HOSTILE, "unit": HOSTILE, "verdict": HOSTILE}
-    document["tables"][0] |= {"title": HOSTILE, "note": HOSTILE}
-    document["study"] = "unknown"
-    (path / "study.json").write_text(json.dumps(document))
-    html = written(path)
+    html = written(made_hostile(tmp_path / "s"))
     assert html.count("<script") == html.count("</script>") == 3
     assert "<img" not in html
-    assert plots_in(html)[0]["series"][3]["label"]["method"] == HOSTILE
+    assert plots_in(html)[-1]["series"][3]["label"]["method"] == HOSTILE
 
 
 def test_a_page_loads_nothing_and_holds_plotly_once(tmp_path: Path) -> None:

@@ -90,7 +90,10 @@ def _intervals(estimates: Sequence[Estimate], x_label: str, title: str) -> Plot:
     }
     words = "; ".join(f"{one.label} {one.mean:.3g} {_range(one)}" for one in estimates)
     traces = [*lines, ours, *([paper] if printed else [])]
-    return Plot(title, f"{x_label}; {words}", {"kind": "figure", "traces": traces, "layout": layout}, wide=True)
+    signs = "dot: mean, line: 95% interval over seeds" + (", diamond: paper" if printed else "")
+    return Plot(
+        f"{title} ({signs})", f"{x_label}; {words}", {"kind": "figure", "traces": traces, "layout": layout}, wide=True
+    )
 
 
 def _reach(y: int, one: Estimate) -> dict[str, Any]:

@@ -12,7 +12,7 @@
   const dark = () => css("--theme") === "dark";
   // Colours that are too near to a dark page are lightened, and their neighbours with them.
   const DARK = { "#000000": "#e7eaee", "#0072B2": "#3b93d0", "#56B4E9": "#a9dcf7", "#777777": "#9aa3ad", "#999933": "#c2c25a" };
-  const ink = (colour) => (dark() && DARK[colour]) || colour;
+  const ink = (colour) => (Array.isArray(colour) ? colour.map(ink) : (dark() && DARK[colour]) || colour);
 
   function element(tag, attributes, ...children) {
     const made = document.createElement(tag);
@@ -185,7 +185,8 @@
       const annotations = labels.map(({ y, text }) => ({ x: 0, xref: "paper", xanchor: "left", y, yshift: 15, text: plain(text), showarrow: false }));
       const coloured = spec.traces.map((trace) => ({ ...trace,
         ...(trace.text && !trace.texttemplate ? { text: trace.text.map(plain) } : {}),
-        ...(trace.marker ? { marker: { ...trace.marker, color: [trace.marker.color].flat().map(ink) } } : {}),
+        ...(trace.marker ? { marker: { ...trace.marker, color: ink(trace.marker.color) } } : {}),
+        ...(trace.line ? { line: { ...trace.line, color: ink(trace.line.color) } } : {}),
         ...(trace.type === "heatmap" ? { x: trace.x.map(plain), y: trace.y.map(plain) } : {}) }));
       const across = { ...axis(xaxis.title?.text), ...xaxis, title: axis(xaxis.title?.text).title };
       Plotly.react(figure.querySelector(".canvas"), coloured, layout({ ...rest, annotations, xaxis: across, yaxis: { ...axis(""), ...yaxis } }), CONFIG);
