@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo flower-demo test lint format peers bench clean
+.PHONY: help demo flower-demo test lint format browser peers bench clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -27,6 +27,10 @@ lint: .venv/dev  ## ruff and mypy
 format: .venv/dev  ## let ruff put things in order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+browser:  ## a Chromium for the tests of the HTML page, where there is none: Debian's, as root
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || \
+		{ apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium; }
 
 peers: .peers/ready  ## an environment with pfl-research and Flower, to be measured against
 

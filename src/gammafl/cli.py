@@ -15,6 +15,7 @@ from gammafl.arguments import need_torch, numbers, words
 from gammafl.bench.commands import app as bench_app
 from gammafl.core.errors import InputError
 from gammafl.core.names import METHOD_NAMES
+from gammafl.studies.commands import report as report_command
 from gammafl.studies.commands import study as study_command
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ data_app = typer.Typer(help="Data sets: list them, fetch them.", no_args_is_help
 app.add_typer(data_app, name="data")
 app.add_typer(bench_app, name="bench")
 app.command("study", epilog="Example:  gammafl study table3 --task logistic-mini --quick")(study_command)
+app.command("report", epilog="Example:  gammafl report runs/studies/table3-logistic-mini-quick --out page.html")(
+    report_command
+)
 
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated.")

@@ -1,6 +1,7 @@
 """Every study by its command, at a tiny size on the data that come with the package."""
 
 import json
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ def test_a_training_study_runs_judges_and_draws(name: str, out: Path, capsys: py
     }
     assert document["runs"][0]["curve"]["iteration"][-1] == 10
     assert sorted(p.name for p in path.iterdir() if p.suffix in (".png", ".svg")) == PICTURES[name]
+    assert document["claims"][0]["claim"] in unescape((path / "report.html").read_text())
 
 
 def test_table2_needs_no_runs(out: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,6 @@
-"""Pictures of studies from plain numbers: lines, heat maps and intervals, each as PNG and SVG."""
+"""Pictures drawn for papers: each as PNG and SVG."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,56 +13,20 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
-"""Okabe and Ito's, without their yellow, which is faint on white."""
+from gammafl.report.pictures import COLOURS, Estimate, HeatMap, HeatMapPicture, Line, LinePicture, Panel, Picture
+
 DIVERGING = "PuOr_r"
 """Orange to purple, which colour-blind readers can tell apart."""
 
 
-@dataclass(frozen=True)
-class Line:
-    label: str
-    x: Sequence[float]
-    y: Sequence[float]
-    colour: str | None = None
-    style: str = "-"
-    width: float = 1.8
-
-
-@dataclass(frozen=True)
-class Panel:
-    """Axes with lines, each labelled at its right end."""
-
-    title: str
-    x_label: str
-    y_label: str
-    lines: Sequence[Line]
-    log_x: bool = False
-    log_y: bool = False
-    y_limits: tuple[float | None, float | None] = (None, None)
-
-
-@dataclass(frozen=True)
-class HeatMap:
-    """A matrix of numbers; NaN is left blank. `marks` are words in the cells beside the number."""
-
-    title: str
-    rows: Sequence[str]
-    columns: Sequence[str]
-    values: Sequence[Sequence[float]]
-    marks: Sequence[Sequence[str]] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean with its interval, for a row of an interval plot; `reference` is the paper's number."""
-
-    label: str
-    mean: float
-    low: float
-    high: float
-    colour: str = COLOURS[0]
-    reference: float | None = None
+def draw(picture: Picture, directory: Path) -> list[Path]:
+    """Writes `picture` into `directory`; returns the files."""
+    stem = directory / picture.name
+    if isinstance(picture, LinePicture):
+        return draw_lines(picture.panels, picture.title, stem)
+    if isinstance(picture, HeatMapPicture):
+        return draw_heat_maps(picture.maps, picture.unit, picture.title, stem)
+    return draw_intervals(picture.estimates, picture.x_label, picture.title, stem)
 
 
 def draw_lines(panels: Sequence[Panel], title: str, stem: Path, columns: int = 2) -> list[Path]:

@@ -4,12 +4,11 @@ Two readings: at a matched budget (λ_0 from ∫1/λ² = ∫1/λ_t² for each α
 a larger α means a smaller λ_t and more traffic).
 """
 
-from pathlib import Path
-
+from gammafl.report.pictures import Picture
 from gammafl.report.progress import show_bytes
 from gammafl.report.tables import TextTable
 from gammafl.studies.claims import Claim, Part
-from gammafl.studies.common import QUICK, draw_parts, gain, scale_of, spread, title_of
+from gammafl.studies.common import QUICK, gain, interval_picture, scale_of, spread, title_of
 from gammafl.studies.declare import Factor, Level, Study
 from gammafl.studies.paper import TABLE_II
 from gammafl.studies.results import Results, difference
@@ -61,9 +60,9 @@ def _table(results: Results) -> list[TextTable]:
     return [TextTable(f"alpha: {results.task}, {len(results.seeds)} seed(s)", columns, rows, "± over seeds")]
 
 
-def _draw(results: Results, path: Path) -> list[Path]:
+def _pictures(results: Results) -> list[Picture]:
     parts = [part for budget in results.levels["budget"] for part in _more_accurate(results, budget)]
-    return draw_parts(parts, "lead of α = 1 (points)", title_of(results, "α"), path / "alpha")
+    return interval_picture("alpha", title_of(results, "α"), "lead of α = 1 (points)", parts)
 
 
 def _claims(budget: str) -> list[Claim]:
@@ -84,7 +83,7 @@ ALPHA = Study(
     ),
     tuple(claim for budget in (MATCHED, SAME) for claim in _claims(budget)),
     _table,
-    _draw,
+    _pictures,
     settings={"method": "gamma-fedht"},
     quick=QUICK,
 )

@@ -1,10 +1,9 @@
 """The server's averaged model against its last one, for every method: a gain without traffic, and is it the paper's?"""
 
-from pathlib import Path
-
+from gammafl.report.pictures import Picture
 from gammafl.report.tables import TextTable
 from gammafl.studies.claims import Claim, Part
-from gammafl.studies.common import LEVELS, QUICK, classes, draw_parts, label, methods, scale_of, spread, title_of
+from gammafl.studies.common import LEVELS, QUICK, classes, interval_picture, label, methods, scale_of, spread, title_of
 from gammafl.studies.declare import Study
 from gammafl.studies.paper import printed
 from gammafl.studies.results import Results, Run, difference
@@ -58,9 +57,9 @@ def _table(results: Results) -> list[TextTable]:
     return [TextTable(f"averaging: {results.task}, {len(results.seeds)} seed(s)", columns, rows, note)]
 
 
-def _draw(results: Results, path: Path) -> list[Path]:
+def _pictures(results: Results) -> list[Picture]:
     title = title_of(results, "averaged server model against the last ones")
-    return draw_parts(_gains(results), f"gain ({scale_of(results)[1]})", title, path / "averaging")
+    return interval_picture("averaging", title, f"gain ({scale_of(results)[1]})", _gains(results))
 
 
 AVERAGING = Study(
@@ -73,6 +72,6 @@ AVERAGING = Study(
         Claim("The averaged model is nearer to the paper's accuracy than the raw one", "ours", _nearer),
     ),
     _table,
-    _draw,
+    _pictures,
     quick=QUICK,
 )

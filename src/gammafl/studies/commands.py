@@ -53,6 +53,35 @@ def study(
     _run_and_show(campaign)
 
 
+def report(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH…", help="Directories of runs, comparisons and studies.")],
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+) -> None:
+    """One self-contained HTML page: verdicts, interactive curves, heat maps and tables."""
+    from gammafl.report.page import need_plotly
+
+    need_plotly()
+    from gammafl.studies.pages import write_page
+
+    write_page(paths, out)
+    print(f"page: {out}")
+
+
+def _page(path: Path) -> str:
+    """', report.html' when the study's page is written; without plotly it is left out, which is no failure."""
+    from gammafl.report.page import need_plotly
+
+    try:
+        need_plotly()
+    except InputError as error:
+        print(f"report.html is left out: {error}")
+        return ""
+    from gammafl.studies.pages import write_page
+
+    write_page([path], path / "report.html")
+    return ", report.html"
+
+
 def _factor(text: str) -> tuple[str, str, str]:
     if "=" not in text:
         raise InputError(f"--only takes FACTOR=LEVEL, such as --only classes=2,3; got {text!r}")
@@ -79,6 +108,6 @@ def _run_and_show(campaign: "Campaign") -> None:
         for table in tables:
             table.print()
         print("\n".join(f"picture: {picture}" for picture in pictures))
-        print(f"in {path}: study.json, tables.md")
+        print(f"in {path}: study.json, tables.md{_page(path)}")
     if options.quick:
         print(QUICK_NOTE)

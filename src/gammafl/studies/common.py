@@ -1,10 +1,11 @@
 """What several studies share: the methods as levels, #C, and how results become parts of claims, rows and lines."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from statistics import mean, stdev
 
 from gammafl.core.names import LABELS
+from gammafl.report.pictures import COLOURS as PALETTE
+from gammafl.report.pictures import Estimate, IntervalPicture, Picture
 from gammafl.studies.claims import Part
 from gammafl.studies.declare import Factor, Level
 from gammafl.studies.intervals import interval
@@ -102,18 +103,15 @@ def spread(results: Results, key: str, cell: Mapping[str, str], scale: float = 1
     return text if len(values) == 1 else f"{text} ±{stdev(values):.{digits}f}"
 
 
-def draw_parts(parts: Sequence[Part], x_label: str, title: str, stem: Path) -> list[Path]:
-    """The intervals behind a verdict as a picture."""
-    from gammafl.report.figures import COLOURS as PALETTE
-    from gammafl.report.figures import Estimate, draw_intervals
-
+def interval_picture(name: str, title: str, x_label: str, parts: Sequence[Part]) -> list[Picture]:
+    """The intervals behind a verdict as a picture; none where nothing was run."""
     estimates = []
     for part in parts:
         found = interval(list(part.samples.values()))
         if found.count:
             colour = PALETTE[0] if found.low > 0 else PALETTE[1] if found.high < 0 else "#777777"
             estimates.append(Estimate(part.label, found.mean, found.low, found.high, colour, part.paper))
-    return draw_intervals(estimates, x_label, title, stem) if estimates else []
+    return [IntervalPicture(name, title, x_label, estimates)] if estimates else []
 
 
 def title_of(results: Results, text: str) -> str:

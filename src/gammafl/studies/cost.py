@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gammafl.report.pictures import Line, LinePicture, Panel, Picture
 from gammafl.report.progress import Progress, Status
 from gammafl.report.tables import TextTable
 from gammafl.studies.claims import Claim, Part
@@ -107,16 +108,14 @@ def _table(results: Results) -> list[TextTable]:
     return [TextTable("cost: compression with error feedback", columns, rows, note)]
 
 
-def _draw(results: Results, path: Path) -> list[Path]:
-    from gammafl.report.figures import Line, Panel, draw_lines
-
+def _pictures(results: Results) -> list[Picture]:
     x = [float(d) for d in dims(results)]
     lines = [
         Line(name, x, [1e3 * float(np.mean(list(results.by_seed(name, d=str(d)).values()))) for d in dims(results)])
         for name in _contenders(results)
     ]
     panel = Panel("", "d: elements (log scale)", "milliseconds (log scale)", lines, log_x=True, log_y=True)
-    return draw_lines([panel], title_of(results, "compression"), path / "cost")
+    return [LinePicture("cost", title_of(results, "compression"), [panel])]
 
 
 COST = Study(
@@ -135,7 +134,7 @@ COST = Study(
         ),
     ),
     _table,
-    _draw,
+    _pictures,
     make_job=_make_job,
     further_tasks=(),
     alone=True,

@@ -12,6 +12,7 @@ from gammafl.studies.claims import Claim
 from gammafl.studies.results import Results
 
 if TYPE_CHECKING:
+    from gammafl.report.pictures import Picture
     from gammafl.report.tables import TextTable
     from gammafl.studies.jobs import StudyJob
 
@@ -74,7 +75,7 @@ class Trial:
 
 
 Tables = Callable[[Results], "list[TextTable]"]
-Draw = Callable[[Results, Path], list[Path]]
+Pictures = Callable[[Results], "list[Picture]"]
 MakeJob = Callable[[Trial, "Table | None", Path, "Path | None"], "StudyJob"]
 
 
@@ -99,7 +100,7 @@ class Study:
     factors: tuple[Factor, ...]
     claims: tuple[Claim, ...]
     tables: Tables
-    draw: Draw
+    pictures: Pictures
     make_job: MakeJob = _train
     further_tasks: tuple[str, ...] = (STAND_IN,)
     settings: Mapping[str, Any] = field(default_factory=dict)

@@ -2,10 +2,10 @@
 
 import math
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 
+from gammafl.report.pictures import Line, LinePicture, Panel, Picture
 from gammafl.report.tables import TextTable
 from gammafl.studies.claims import Claim, Part
 from gammafl.studies.common import QUICK, curve, spread, title_of
@@ -108,9 +108,7 @@ def _label(level: str) -> str:
     return f"HT, λ = {times}λ_0" if name == "ht" else f"Top-k, k = {times}k_0"
 
 
-def _draw(results: Results, path: Path) -> list[Path]:
-    from gammafl.report.figures import Line, Panel, draw_lines
-
+def _pictures(results: Results) -> list[Picture]:
     panels = []
     for kind, title in (("ht", "hard threshold"), ("top-k", "Top-k")):
         names = ["fedavg", *(level for level in results.levels["curve"] if level.startswith(kind))]
@@ -119,7 +117,7 @@ def _draw(results: Results, path: Path) -> list[Path]:
             x, y = curve(results.pick(curve=name), "loss")
             lines.append(Line(_label(name), x, y, *(("#000000", "--") if name == "fedavg" else (None, "-"))))
         panels.append(Panel(title, "iterations", "global loss on the test set (log scale)", lines, log_y=True))
-    return draw_lines(panels, title_of(results, "loss under compression"), path / "fig1")
+    return [LinePicture("fig1", title_of(results, "loss under compression"), panels)]
 
 
 FIG1 = Study(
@@ -136,7 +134,7 @@ FIG1 = Study(
         Claim(f"Top-k's loss converges to FedAVG's (within {100 * NEAR:g}%)", "Sec. III-A", _comes_back),
     ),
     _table,
-    _draw,
+    _pictures,
     by_task={
         "logistic-fmnist": {"partition": {"kind": "labels", "classes": 2}},
         "cnn-cifar10": {"partition": {"kind": "labels", "classes": 5}},

@@ -2,10 +2,10 @@
 
 import math
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 
+from gammafl.report.pictures import Line, LinePicture, Panel, Picture
 from gammafl.report.tables import TextTable
 from gammafl.studies.claims import Claim, Part
 from gammafl.studies.common import QUICK, curve, spread, title_of
@@ -111,9 +111,7 @@ def _table(results: Results) -> list[TextTable]:
     return [TextTable(f"fig2: {results.task}, HT with λ = 1", columns, rows, "kept: entries sent of all entries")]
 
 
-def _draw(results: Results, path: Path) -> list[Path]:
-    from gammafl.report.figures import Line, Panel, draw_lines
-
+def _pictures(results: Results) -> list[Picture]:
     styles = {"IID": "#0072B2", "non-IID": "#D55E00"}
     panels = []
     for e, clients in product(results.levels["E"], results.levels["clients"]):
@@ -124,7 +122,7 @@ def _draw(results: Results, path: Path) -> list[Path]:
             lines.append(Line(f"{data}, {kind} γ", x, [v or math.nan for v in y], styles[data], dash))
         title = f"E = {e}, {clients} clients a round"
         panels.append(Panel(title, "iterations", "entries kept (%, log scale; none: no line)", lines, log_y=True))
-    return draw_lines(panels, title_of(results, "what a fixed threshold λ = 1 keeps"), path / "fig2")
+    return [LinePicture("fig2", title_of(results, "what a fixed threshold λ = 1 keeps"), panels)]
 
 
 FIG2 = Study(
@@ -150,7 +148,7 @@ FIG2 = Study(
         ),
     ),
     _table,
-    _draw,
+    _pictures,
     settings={"method": "ht", "compression": {"threshold": 1.0}},
     quick=QUICK | {"": {"iterations": 60, "evaluation": {"every": 20, "last": 3, "samples": 500}}},
     note=f"rises: some tenth keeps {RISE}× the first; falls: the last keeps {FALL}× the most, or less",

@@ -1,9 +1,8 @@
 """Fig. 3: accuracy (perplexity) against iterations at #C=2."""
 
-from pathlib import Path
-
 import numpy as np
 
+from gammafl.report.pictures import Line, LinePicture, Panel, Picture
 from gammafl.report.tables import TextTable
 from gammafl.studies.claims import Claim, Part
 from gammafl.studies.common import COLOURS, QUICK, better, curve, label, methods, scale_of, spread, title_of
@@ -45,9 +44,7 @@ def _table(results: Results) -> list[TextTable]:
     return [TextTable(f"fig3: {results.task}, {len(results.seeds)} seed(s)", columns, rows, "± over seeds")]
 
 
-def _draw(results: Results, path: Path) -> list[Path]:
-    from gammafl.report.figures import Line, Panel, draw_lines
-
+def _pictures(results: Results) -> list[Picture]:
     scale, unit = scale_of(results)
     y_label = "test accuracy (%)" if unit == "points" else f"validation {unit}"
     panels = []
@@ -60,7 +57,7 @@ def _draw(results: Results, path: Path) -> list[Path]:
             shown = [value / 1e6 for value in x] if x_key == "sent_bytes" else x
             lines.append(Line(label(method), shown, y, COLOURS[method], "--" if method == "fedavg" else "-"))
         panels.append(Panel("", x_label, y_label, lines, log_x=x_key == "sent_bytes", log_y=unit != "points"))
-    return draw_lines(panels, title_of(results, "training curves"), path / "fig3")
+    return [LinePicture("fig3", title_of(results, "training curves"), panels)]
 
 
 FIG3 = Study(
@@ -81,7 +78,7 @@ FIG3 = Study(
         ),
     ),
     _table,
-    _draw,
+    _pictures,
     further_tasks=("vgg11s-flickr", "vgg11s-pacs", "gpt2-wikitext2", "logistic-mini"),
     by_task={task: {"partition": {"kind": "labels", "classes": 2}} for task in ("logistic-fmnist", "cnn-cifar10")},
     quick=QUICK,

@@ -1,10 +1,10 @@
 """Fig. 4: how much better γ-FedHT is than Top-k, and γ-FedHT-Q than STC, over γ × k × n × #C."""
 
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 
+from gammafl.report.pictures import HeatMap, HeatMapPicture, Picture
 from gammafl.report.tables import TextTable
 from gammafl.studies.claims import Claim, Part
 from gammafl.studies.common import QUICK, classes, gain, label, title_of
@@ -110,9 +110,7 @@ def _star(samples: Samples) -> str:
     return "*" if found.low > 0 or found.high < 0 else ""
 
 
-def _draw(results: Results, path: Path) -> list[Path]:
-    from gammafl.report.figures import HeatMap, draw_heat_maps
-
+def _pictures(results: Results) -> list[Picture]:
     rows = list(product(results.levels["stepsize"], results.levels["keep"]))
     columns = results.levels["classes"]
     maps = []
@@ -125,7 +123,7 @@ def _draw(results: Results, path: Path) -> list[Path]:
             title = f"{label(pair[0])} − {_name(pair[1])} {how}, n = {n}"
             names = [f"{s} γ, k = {k}" for s, k in rows]
             maps.append(HeatMap(title, names, [f"#C={c}" for c in columns], values, marks))
-    return draw_heat_maps(maps, "points of accuracy", title_of(results, "lead"), path / "fig4") if maps else []
+    return [HeatMapPicture("fig4", title_of(results, "lead"), "points of accuracy", maps)] if maps else []
 
 
 FIG4 = Study(
@@ -165,6 +163,6 @@ FIG4 = Study(
         Claim("The leads vary more at n = 100 than at n = 10", "Sec. V-B", _varies),
     ),
     _table,
-    _draw,
+    _pictures,
     quick=QUICK,
 )

@@ -35,14 +35,17 @@ def write_study(
     path: Path, study: Study, results: Results, settings: Mapping[str, Any]
 ) -> tuple[list[TextTable], list[Path]]:
     """Writes what `results` say into `path`; returns the tables to print and the pictures drawn."""
+    from gammafl.report.figures import draw  # loads matplotlib
+
     path.mkdir(parents=True, exist_ok=True)
     judged = verdicts(study, results)
-    tables = [*study.tables(results), verdict_table(study, judged, results)]
-    document = to_json(study, results, judged, tables, settings)
+    shown = study.tables(results)
+    document = to_json(study, results, judged, shown, settings)
     write_atomically(path / "study.json", _text(document).encode())
+    tables = [*shown, verdict_table(study, judged, results)]
     notes = [QUICK_NOTE, ""] if results.quick else []
     (path / "tables.md").write_text("\n".join([*notes, *(table.markdown() for table in tables)]))
-    return tables, study.draw(results, path)
+    return tables, [file for picture in study.pictures(results) for file in draw(picture, path)]
 
 
 def _text(document: Mapping[str, Any]) -> str:

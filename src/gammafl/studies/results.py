@@ -89,13 +89,13 @@ def mean_curves(runs: Sequence[Run], y: str) -> tuple[np.ndarray, np.ndarray]:
     return np.array(made[0].curve["iteration"][:length], float), values.mean(axis=0)
 
 
-def training_curve(records: Sequence[Mapping[str, Any]], dim: int) -> dict[str, list[float]]:
-    """A run's ledger in at most `POINTS` stretches of rounds, about as many as there are evaluations.
+def training_curve(records: Sequence[Mapping[str, Any]], dim: float, points: int = POINTS) -> dict[str, list[float]]:
+    """A run's ledger in at most `points` stretches of rounds, about as many as there are evaluations.
 
     Kept fraction and bytes are of all rounds in a stretch; metric and loss are the mean of its evaluations, or the
     last ones before it.
     """
-    stretches = min(POINTS, len(records), max(TENTHS, sum("metric" in record for record in records)))
+    stretches = min(points, len(records), max(TENTHS, sum("metric" in record for record in records)))
     curve: dict[str, list[float]] = {key: [] for key in ("iteration", "kept_fraction", "sent_bytes", "metric", "loss")}
     sent, metric, loss = 0.0, float("nan"), float("nan")
     for stretch in np.array_split(np.arange(len(records)), stretches):

@@ -1,10 +1,10 @@
 """Table II: λ and λ_0 from the paper's formulas beside the paper's digits. Nothing is trained."""
 
 import math
-from pathlib import Path
 
 from gammafl.core.stepsizes import ExponentialDecay, InverseDecay
 from gammafl.core.thresholds import calibrate
+from gammafl.report.pictures import Picture
 from gammafl.report.tables import TextTable
 from gammafl.studies.claims import Claim, Part
 from gammafl.studies.declare import Study
@@ -55,7 +55,7 @@ def _units_off(ours: float, paper: float) -> float:
     return round(abs(float(f"{ours:.2e}") - paper) / unit)
 
 
-def _draw(results: Results, path: Path) -> list[Path]:
+def _pictures(results: Results) -> list[Picture]:
     return []
 
 
@@ -66,6 +66,6 @@ TABLE2 = Study(
     (),
     tuple(_digits(name) for name in TABLE_II),
     _table,
-    _draw,
+    _pictures,
     further_tasks=(),
 )

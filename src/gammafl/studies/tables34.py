@@ -1,13 +1,13 @@
 """Tables III and IV: accuracy and traffic at equal traffic, #C = 2, 3, 5."""
 
 from functools import partial
-from pathlib import Path
 from statistics import mean
 
+from gammafl.report.pictures import Picture
 from gammafl.report.progress import show_bytes
 from gammafl.report.tables import TextTable
 from gammafl.studies.claims import Claim, Part
-from gammafl.studies.common import QUICK, better, classes, draw_parts, label, methods, scale_of, spread, title_of
+from gammafl.studies.common import QUICK, better, classes, interval_picture, label, methods, scale_of, spread, title_of
 from gammafl.studies.declare import Study
 from gammafl.studies.paper import printed
 from gammafl.studies.results import Results, difference
@@ -70,12 +70,10 @@ def less_traffic(results: Results, first: str, second: str) -> list[Part]:
     return parts
 
 
-def _draw(pairs: list[tuple[str, str]], results: Results, path: Path) -> list[Path]:
+def _pictures(pairs: list[tuple[str, str]], results: Results) -> list[Picture]:
     parts = [part for first, second in pairs for part in better(results, first, second)]
-    unit = scale_of(results)[1]
-    return draw_parts(
-        parts, f"difference ({unit})", title_of(results, "accuracy at equal traffic"), path / results.study
-    )
+    title = title_of(results, "accuracy at equal traffic")
+    return interval_picture(results.study, title, f"difference ({scale_of(results)[1]})", parts)
 
 
 WITHIN = {"logistic-fmnist": 0.11, "cnn-cifar10": 1.24}
@@ -125,7 +123,7 @@ TABLE3 = Study(
     ),
     traffic_table,
     partial(
-        _draw,
+        _pictures,
         [
             ("gamma-fedht", "top-k"),
             ("gamma-fedht", "top-k per tensor"),
@@ -163,6 +161,8 @@ TABLE4 = Study(
         Claim("The quantiser costs γ-FedHT no more than in the paper", "Sec. V-C", _quantiser_is_free),
     ),
     traffic_table,
-    partial(_draw, [("gamma-fedht-q", "stc"), ("gamma-fedht-q", "stc per tensor"), ("gamma-fedht-q", "gamma-fedht")]),
+    partial(
+        _pictures, [("gamma-fedht-q", "stc"), ("gamma-fedht-q", "stc per tensor"), ("gamma-fedht-q", "gamma-fedht")]
+    ),
     quick=QUICK,
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gammafl.report.pictures import COLOURS, Line, LinePicture, Panel, Picture
 from gammafl.report.tables import TextTable
 from gammafl.studies.claims import Claim, Part
 from gammafl.studies.common import title_of
@@ -124,10 +125,8 @@ def _bounds(results: Results, method: str) -> list[str]:
     return [f"{np.mean(list(values)):.3g}" if values else "–" for values in each]
 
 
-def _draw(results: Results, path: Path) -> list[Path]:
+def _pictures(results: Results) -> list[Picture]:
     """The errors beside the claimed rate, and once more far below their bounds."""
-    from gammafl.report.figures import COLOURS, Line, Panel, draw_lines
-
     x = [float(t) for t in lengths(results)]
     measured = [
         Line(method, x, np.mean(list(errors(results, method).values()), axis=0).tolist(), colour)
@@ -147,7 +146,7 @@ def _draw(results: Results, path: Path) -> list[Path]:
         Panel(title, "iterations T (log scale)", f"{y_label} (log scale)", lines, log_x=True, log_y=True)
         for title, lines in (("measured", [*measured, guide]), ("with the theorem's bound", [*measured, *bounds]))
     ]
-    return draw_lines(panels, title_of(results, "convergence"), path / "theory")
+    return [LinePicture("theory", title_of(results, "convergence"), panels)]
 
 
 THEORY = Study(
@@ -165,7 +164,7 @@ THEORY = Study(
         Claim("Theorem 1's bound itself falls like 1/T with λ_0 fixed", "Remark 1", _bound_rate, (CONVEX,)),
     ),
     _table,
-    _draw,
+    _pictures,
     make_job=_make_job,
     further_tasks=(),
     seeds=tuple(range(6)),

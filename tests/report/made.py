@@ -1,0 +1,108 @@
+"""Results that nobody trained: studies and run directories with made-up numbers, for tests of what is shown."""
+
+import json
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from gammafl.config import make_config, to_toml
+from gammafl.studies.catalogue import study_named
+from gammafl.studies.output import to_json, verdicts
+from gammafl.studies.results import Results, Run
+from gammafl.tasks.presets import settings_of
+
+HOSTILE = "</script><script>alert('γ')</script><img src=x onerror=alert(1)>\"'&"
+METHODS = ("gamma-fedht", "ht", "top-k", "top-k per tensor", "fedavg")
+
+
+def figures(level: float) -> dict[str, Any]:
+    """Of a run that ends at accuracy `level`."""
+    sizes = {"dim": 1000, "iterations": 100, "rounds": 20, "clients": 10, "participants": 5, "last_count": 3}
+    metric = {"metric": "accuracy", "final": level, "last_mean": level, "averaged": level, "last_loss": 1 - level}
+    sent = {"uplink_bytes_per_client": 900.0, "value_bytes_per_client": 800.0, "dense_bytes_per_client": 9000.0}
+    return {**sizes, **metric, **sent, "kept_fraction": 0.01}
+
+
+def curve(level: float) -> dict[str, list[float]]:
+    steps = range(1, 21)
+    return {
+        "iteration": [5.0 * i for i in steps],
+        "sent_bytes": [45.0 * i for i in steps],
+        "metric": [float("nan"), *(level * i / 20 for i in steps[1:])],
+        "loss": [2.0 / i for i in steps],
+        "kept_fraction": [0.001 * i for i in steps],
+    }
+
+
+def made_study(name: str, levels: dict[str, Sequence[str]], out: Path, quick: bool = True) -> Path:
+    """A study's directory with a run in each place of the grid for two seeds."""
+    runs = []
+    for i, place in enumerate(product(*levels.values())):
+        for seed in (0, 1):
+            level = 0.5 + 0.01 * i + 0.001 * seed
+            cell = dict(zip(levels, place, strict=True))
+            runs.append(Run(f"{name}-{'-'.join(place)}-seed{seed}", cell, seed, figures(level), curve(level)))
+    study, results = study_named(name), Results(name, "logistic-fmnist", quick, levels, runs)
+    document = to_json(study, results, verdicts(study, results), study.tables(results), {"batch_size": 7})
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "study.json").write_text(json.dumps(document))
+    return out
+
+
+def made_table3(out: Path, quick: bool = True) -> Path:
+    return made_study("table3", {"classes": ["2", "3"], "method": list(METHODS)}, out, quick)
+
+
+def made_hostile(out: Path) -> Path:
+    """A study whose every text would like to be a script."""
+    text = (made_table3(out) / "study.json").read_text()
+    document = json.loads(text.replace("top-k per tensor", json.dumps(HOSTILE)[1:-1]))
+    document["title"] = document["task"] = document["note"] = HOSTILE
+    document["claims"][0] |= {"claim": HOSTILE, "source": HOSTILE, "verdict": HOSTILE}
+    document["claims"][0]["parts"][0] |= {"label": HOSTILE, "unit": HOSTILE, "verdict": HOSTILE}
+    document["tables"][0] |= {"title": HOSTILE, "note": HOSTILE}
+    (out / "study.json").write_text(json.dumps(document))
+    return out
+
+
+def made_fig4(out: Path) -> Path:
+    levels: dict[str, Sequence[str]] = {
+        "stepsize": ["inverse", "exponential"],
+        "keep": ["1%", "0.1%"],
+        "clients": ["10"],
+        "classes": ["2", "3", "5"],
+        "method": ["gamma-fedht", "top-k", "gamma-fedht-q", "stc"],
+    }
+    return made_study("fig4", levels, out)
+
+
+def made_run(out: Path, method: str = "ht", seed: int = 0, finished: bool = True, **settings: Any) -> Path:
+    """A run's directory."""
+    config = make_config(
+        settings_of("logistic-mini"), {"task": "logistic-mini", "method": method, "seed": seed}, settings
+    )
+    out.mkdir(parents=True)
+    (out / "config.toml").write_text(to_toml(config))
+    records = [
+        {"round": i, "iteration": 5 * i, "participants": [0, 1], "kept": 20, "uplink_bytes": 100}
+        | ({"metric": 0.02 * i, "loss": 1 / i} if i % 2 == 0 else {})
+        for i in range(1, 21)
+    ]
+    (out / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    if finished:
+        summary = {"task": "logistic-mini", "method": method, "seed": seed, **figures(0.4)}
+        (out / "summary.json").write_text(json.dumps(summary))
+    return out
+
+
+def made_comparison(
+    out: Path, methods: Sequence[str] = ("gamma-fedht", "fedavg"), seeds: Sequence[int] = (0, 1)
+) -> Path:
+    """A comparison's directory."""
+    summaries = []
+    for method, seed in product(methods, seeds):
+        path = made_run(out / f"{method}-seed{seed}", method, seed)
+        summaries.append(json.loads((path / "summary.json").read_text()))
+    (out / "comparison.json").write_text(json.dumps(summaries))
+    return out
