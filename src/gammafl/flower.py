@@ -9,7 +9,7 @@ try:
 except ImportError:
     raise ImportError("gammafl.flower needs Flower: pip install 'gammafl[flower]'") from None
 
-from gammafl.federated.server import Limits
+from gammafl.federated.limits import Limits
 from gammafl.runtimes.flower.mod import compress
 from gammafl.runtimes.flower.strategy import CompressedFedAvg
 

@@ -120,13 +120,12 @@ def test_a_round_in_which_nobody_answers_leaves_the_model() -> None:
     assert {record["missing"] for record in records} == {plan.participants}
 
 
-def test_an_upload_beyond_the_limits_is_refused_and_returns() -> None:
-    plan = plan_for(METHODS["top-k"], Dyadic(), limits=UploadLimits(entries=4))
+def test_within_its_limits_a_client_sends_what_it_may_and_keeps_the_rest() -> None:
+    plan = plan_for(METHODS["fedavg"], Dyadic(), limits=UploadLimits(entries=4))
     residuals, records, counted = run(plan)
-    assert not counted.any()
-    assert all("entries where 4 are allowed" in r for record in records for r in record["refused"].values())
+    assert all(record["kept"] == 4 * plan.participants and "refused" not in record for record in records)
     remembered = np.array([residuals.memory(client).residual for client in range(4)], np.float64)
-    assert np.array_equal(remembered, computed(plan, records))
+    assert np.array_equal(counted + remembered, computed(plan, records))
 
 
 def test_a_run_with_faults_is_a_function_of_its_seed_and_resumes(tmp_path: Path) -> None:

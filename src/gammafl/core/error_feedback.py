@@ -65,6 +65,11 @@ class ErrorFeedback:
         self._bound = kernels.largest_magnitude(self.residual)
         self.remembers = True
 
+    def remove(self, update: SparseUpdate) -> None:
+        """residual ← residual − update: it is sent beside what `compress` takes."""
+        require(update.dim == self.dim, f"an update of {update.dim} elements for a residual of {self.dim}")
+        self.residual[slice(None) if update.entire else update.indices] -= update.values
+
     def _refuse_non_finite(self, delta: Vector, largest: float) -> None:
         """Looks before anything is written, since an overwritten residual can't be brought back.
 

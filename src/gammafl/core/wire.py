@@ -48,10 +48,10 @@ def encode(update: SparseUpdate, positions: PositionCoding = "auto", values: Val
     return head + CHECKSUM.pack(zlib.crc32(body, zlib.crc32(head))) + body
 
 
-def decode(payload: bytes | bytearray | memoryview) -> SparseUpdate:
-    """The update of a message made by `encode`, or `WireError`."""
+def decode(payload: bytes | bytearray | memoryview, dim: int | None = None) -> SparseUpdate:
+    """The update of a message made by `encode`, or `WireError`; also if it is not of the dimension that is given."""
     data = payload if isinstance(payload, bytes) else bytes(memoryview(payload))
-    kinds, dim, count = _decode_header(data)
+    kinds, dim, count = _decode_header(data, dim)
     indices, end = _decode_positions(kinds & 15, data, dim, count)
     try:
         update = SparseUpdate(dim, indices, _decode_values(kinds >> 4, data, end, count))
@@ -75,7 +75,7 @@ def _encode_body(update: SparseUpdate, position_kind: int | None, value_kind: in
     return position_kind | value_kind << 4, position_bytes + value_bytes
 
 
-def _decode_header(data: bytes) -> tuple[int, int, int]:
+def _decode_header(data: bytes, expected_dim: int | None) -> tuple[int, int, int]:
     """(kinds, dimension, count)."""
     if len(data) < HEADER.size:
         raise WireError(f"{len(data)} bytes are shorter than the header of {HEADER.size}")
@@ -88,6 +88,8 @@ def _decode_header(data: bytes) -> tuple[int, int, int]:
         raise WireError("checksum differs: the message was damaged on its way")
     if kinds & 15 >= len(POSITIONS) or kinds >> 4 >= len(VALUES):
         raise WireError(f"unknown kinds {kinds:#04x}")
+    if expected_dim not in (None, dim):
+        raise WireError(f"an update of {dim} elements for a model of {expected_dim}")
     if count > dim:
         raise WireError(f"{count} entries in a dimension of {dim}")
     return kinds, dim, count

@@ -1,9 +1,11 @@
 """A client's part of a round (Algorithm 1, lines 6-14), and what becomes of an upload that does not arrive."""
 
+import zlib
 from dataclasses import dataclass
 
 from gammafl.core.error_feedback import ErrorFeedback
 from gammafl.core.wire import PositionCoding, decode, encode
+from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.tasks.base import LocalUpdate
 
 
@@ -25,10 +27,15 @@ def make_upload(
     t: int,
     positions: PositionCoding = "auto",
     round_number: int = 0,
+    limits: Limits = NO_LIMITS,
 ) -> Upload:
     """Compress with error feedback at iteration t, the end of the round (lines 11-13), and encode (line 14)."""
-    payload = encode(memory.compress(local.delta, t, local.largest), positions)
-    return Upload(client, payload, local.loss, round_number)
+    update = memory.compress(local.delta, t, local.largest)
+    fitting = limits.fit(update)
+    if fitting is not update:
+        memory.take_back(update)
+        memory.remove(fitting)
+    return Upload(client, encode(fitting, positions), local.loss, round_number)
 
 
 @dataclass
@@ -45,6 +52,11 @@ class Outbox:
     open: bytes | None = None
     """The last upload, as long as nothing is known of it."""
 
+    def contradicts(self, accepted: int, checksum: int) -> bool:
+        """Whether the server accepted uploads that this outbox never sent: it is an old copy, or has a double."""
+        other = self.open is not None and accepted == self.number and checksum != zlib.crc32(self.open)
+        return accepted > self.number or other
+
     def settle(self, accepted: int) -> bool:
         """The server accepted upload `accepted` last: a later one returns to the residual. True if one did."""
         lost = self.open is not None and accepted < self.number
@@ -53,10 +65,10 @@ class Outbox:
         self.open = None
         return lost
 
-    def send(self, local: LocalUpdate, t: int) -> bytes:
+    def send(self, local: LocalUpdate, t: int, limits: Limits = NO_LIMITS) -> bytes:
         """The next upload; the one before must be settled."""
         assert self.open is None, "an upload is open"
-        self.open = make_upload(0, local, self.memory, t).payload
+        self.open = make_upload(0, local, self.memory, t, limits=limits).payload
         self.number += 1
         return self.open
 

@@ -9,6 +9,7 @@ from gammafl.core.compressors import Compressor
 from gammafl.core.errors import require
 from gammafl.core.stepsizes import Stepsize
 from gammafl.core.wire import PositionCoding
+from gammafl.federated.limits import Limits
 from gammafl.tasks.base import Task, dimension
 
 TAIL_AVERAGE = TailAverage()
@@ -54,6 +55,10 @@ class Plan:
     @cached_property
     def dim(self) -> int:
         return dimension(self.task)
+
+    @cached_property
+    def upload_limits(self) -> Limits:
+        return Limits(entries=self.limits.entries, norm=self.limits.norm)
 
     @cached_property
     def samples(self) -> int:

@@ -5,6 +5,7 @@ A client numbers its uploads. It calls itself by a name that outlives restarts, 
 that it keeps beside its residual, so that a client that lost its disk is told from one that did not.
 """
 
+import zlib
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,10 +18,11 @@ class Sender(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """The number of the last upload that was accepted of `incarnation`, 0 for none."""
+    """The number of the last upload that was accepted of `incarnation`, 0 for none, and its CRC-32."""
 
     incarnation: str
-    accepted: int
+    accepted: int = 0
+    checksum: int = 0
 
 
 @dataclass
@@ -28,25 +30,28 @@ class Receipts:
     """By address, which may change with a restart, and by sender, which does not."""
 
     _senders: dict[int, Sender] = field(default_factory=dict)
-    _accepted: dict[Sender, int] = field(default_factory=dict)
+    _last: dict[Sender, tuple[int, int]] = field(default_factory=dict)
     _incarnations: dict[str, str] = field(default_factory=dict)
 
     def receipt(self, address: int) -> Receipt | None:
         """What the next broadcast says to `address`; None if nobody there has answered yet."""
         sender = self._senders.get(address)
-        return None if sender is None else Receipt(sender.incarnation, self.last(sender))
+        return None if sender is None else Receipt(sender.incarnation, *self._last.get(sender, (0, 0)))
 
     def last(self, sender: Sender) -> int:
         """The number of the last accepted upload of `sender`, 0 for none."""
-        return self._accepted.get(sender, 0)
+        return self._last.get(sender, (0, 0))[0]
+
+    def is_known(self, sender: Sender) -> bool:
+        """Whether this is the incarnation that answered last under its name."""
+        return self._incarnations.get(sender.name) == sender.incarnation
 
     def met(self, address: int, sender: Sender) -> str | None:
         """`sender` answered from `address`; a warning if it is a client that lost what it had stored."""
-        known = self._senders.get(address)
+        before = self._incarnations.get(sender.name, sender.incarnation)
         self._senders[address] = sender
-        before = self._incarnations.setdefault(sender.name, sender.incarnation)
         self._incarnations[sender.name] = sender.incarnation
-        if sender.incarnation in (before, known and known.incarnation):
+        if sender.incarnation == before:
             return None
         return f"client {sender.name} lost its stored state and starts clean: what its residual held is gone"
 
@@ -55,5 +60,5 @@ class Receipts:
         last = self.last(sender)
         return f"upload {number} of client {sender.name} came after its upload {last}" if number <= last else None
 
-    def accept(self, sender: Sender, number: int) -> None:
-        self._accepted[sender] = number
+    def accept(self, sender: Sender, number: int, payload: bytes = b"") -> None:
+        self._last[sender] = number, zlib.crc32(payload)

@@ -10,7 +10,7 @@ from gammafl.core.kernels import Vector
 from gammafl.federated import server
 from gammafl.federated.client import Upload
 from gammafl.federated.plan import Plan
-from gammafl.federated.server import Limits, ServerState
+from gammafl.federated.server import ServerState
 from gammafl.federated.timing import Timing
 
 Record = dict[str, Any]
@@ -35,13 +35,12 @@ def start(plan: Plan) -> ServerState:
 def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing | None = None) -> Iterator[Record]:
     """Rounds from `state` to the end, a record after each; `state` is that of the last record."""
     timing = timing or Timing()
-    limits = Limits(entries=plan.limits.entries, norm=plan.limits.norm)
     while state.round < plan.rounds:
         with timing.phase("sampling"):
             participants = server.pick_participants(plan, state.round)
         uploads = carrier.exchange(participants, state.model, state.round)
         with timing.phase("server"):
-            accepted, refused = server.receive(uploads, plan.dim, limits, state.round)
+            accepted, refused = server.receive(uploads, plan.dim, plan.upload_limits, state.round)
             carrier.settle({upload.client for upload, _ in accepted})
             server.apply(state, accepted, server.weights(plan, accepted))
             server.average(state, plan.averaging, plan.rounds)

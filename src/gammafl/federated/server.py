@@ -14,6 +14,7 @@ from gammafl.core.kernels import Vector
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import decode
 from gammafl.federated.client import Upload
+from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.plan import Plan
 
 Accepted = tuple[Upload, SparseUpdate]
@@ -38,35 +39,6 @@ class ServerState:
     average: Vector | None = None
     averaged_rounds: int = 0
     totals: Totals = field(default_factory=Totals)
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What an upload may be at the most; unset: what its dimension allows."""
-
-    payload_bytes: int | None = None
-    entries: int | None = None
-    norm: float | None = None
-    weight: float | None = None
-    """What an upload may count, where clients say it themselves."""
-
-    def check(self, payload: bytes, dim: int) -> None:
-        """Refuses by size, before anything is decoded."""
-        most = MESSAGE_OVERHEAD + 8 * dim if self.payload_bytes is None else self.payload_bytes
-        if len(payload) > most:
-            raise WireError(f"an upload of {len(payload)} bytes where {most} are allowed")
-
-    def check_update(self, update: SparseUpdate) -> None:
-        if self.entries is not None and len(update) > self.entries:
-            raise WireError(f"{len(update)} entries where {self.entries} are allowed")
-        if self.norm is not None and (norm := float(np.linalg.norm(update.values.astype(np.float64)))) > self.norm:
-            raise WireError(f"an update of norm {norm:.3g} where {self.norm:.3g} is allowed")
-
-
-MESSAGE_OVERHEAD = 64
-"""Bytes of a message beside its positions and values, generously."""
-
-NO_LIMITS = Limits()
 
 
 def pick_participants(plan: Plan, round_number: int) -> list[int]:
@@ -96,9 +68,7 @@ def receive(
             if upload.client in accepted:
                 raise WireError("a second upload in one round")
             limits.check(upload.payload, dim)
-            update = decode(upload.payload)
-            if update.dim != dim:
-                raise WireError(f"an update of {update.dim} elements for a model of {dim}")
+            update = decode(upload.payload, dim)
             limits.check_update(update)
             accepted[upload.client] = upload, update
         except WireError as error:

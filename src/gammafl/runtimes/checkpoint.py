@@ -71,7 +71,7 @@ def load(directory: Path, say: Say) -> Saved | None:
     for path in present:
         try:
             return _read(path)
-        except tensor_files.DAMAGED as error:
+        except (*tensor_files.DAMAGED, OSError) as error:
             say(f"checkpoint {path} can't be used ({error}); looking for the one before")
     if present:
         raise InputError(f"no checkpoint in {directory} is whole; remove the directory to start the run anew")

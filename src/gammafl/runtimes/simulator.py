@@ -55,7 +55,8 @@ class InProcess:
     def upload(self, client: int, local: LocalUpdate, round_number: int) -> list[Upload]:
         """What the client makes of its training: one upload."""
         end = (round_number + 1) * self.plan.local_steps
-        return [make_upload(client, local, self.residuals.memory(client), end, self.plan.positions, round_number)]
+        memory = self.residuals.memory(client)
+        return [make_upload(client, local, memory, end, self.plan.positions, round_number, self.plan.upload_limits)]
 
     def settle(self, accepted: Collection[int]) -> None:
         """The clients are idle until a round picks them again: what did not count can return to them at once."""

@@ -14,8 +14,8 @@ from safetensors import SafetensorError, safe_open
 Tensor = NDArray[Any]
 Facts = dict[str, Any]
 
-DAMAGED = (SafetensorError, OSError, KeyError, TypeError, ValueError)
-"""What `read` raises of a file that is not whole."""
+DAMAGED = (SafetensorError, KeyError, TypeError, ValueError)
+"""What `read` raises of a file that is not whole; an `OSError` says nothing about the file."""
 
 TYPES = {"float32": ("F32", "<f4"), "uint8": ("U8", "|u1")}
 
@@ -49,7 +49,7 @@ def write(path: Path, tensors: Mapping[str, Tensor], facts: Facts | None = None)
 
 def replace(path: Path, tensors: Mapping[str, Tensor], facts: Facts) -> None:
     """Writes beside `path` and renames: at any instant, `path` is the old file or the whole new one."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
+    beside = path.with_name(f"{path.name}.part")  # one writer at a time: what a killed one left is overwritten
     write(beside, tensors, facts)
     os.replace(beside, path)
     sync_directory(path.parent)

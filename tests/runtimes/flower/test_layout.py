@@ -1,5 +1,7 @@
 """Models as Flower carries them, flat and back."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -36,7 +38,8 @@ def test_running_statistics_come_last_and_are_sent_whole_and_counters_not_at_all
 def test_a_layout_survives_a_file() -> None:
     record = ArrayRecord(network().state_dict())
     layout = Layout.of(record)
-    again = Layout.from_facts(layout.facts())
+    data = {name: array.data for name, array in layout.fixed.items()}
+    again = Layout.from_facts(json.loads(json.dumps(layout.facts())), data)
     assert again.record(layout.flatten(record, "it")) == layout.record(layout.flatten(record, "it"))
 
 
@@ -54,8 +57,17 @@ def test_a_model_that_does_not_fit_is_refused_by_the_name_of_the_tensor() -> Non
         layout.flatten(ArrayRecord({**state, "more": torch.zeros(1)}), "the reply")
 
 
-def test_other_precisions_are_refused_with_what_to_do() -> None:
+@pytest.mark.parametrize("precision", ["float16", "float64"])
+def test_other_precisions_are_carried_as_float32_and_come_back_as_they_were(precision: str) -> None:
+    record = ArrayRecord({"weight": Array(np.linspace(-1, 1, 7, dtype=precision))})
+    layout = Layout.of(record)
+    again = layout.record(layout.flatten(record, "it"))
+    assert again["weight"].dtype == precision
+    np.testing.assert_allclose(again["weight"].numpy(), record["weight"].numpy(), rtol=1e-7)
+
+
+def test_tensors_that_can_not_be_averaged_are_refused() -> None:
     with pytest.raises(gf.InputError, match="send it as float32"):
-        Layout.of(ArrayRecord({"weight": Array(np.zeros(3, np.float64))}))
-    with pytest.raises(gf.InputError, match="no float32 tensors"):
+        Layout.of(ArrayRecord({"weight": Array(np.zeros(3, np.complex64))}))
+    with pytest.raises(gf.InputError, match="no tensors of floating-point"):
         Layout.of(ArrayRecord({"counter": Array(np.zeros(3, np.int64))}))

@@ -5,6 +5,8 @@ import logging
 import os
 import re
 import secrets
+import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +27,12 @@ from gammafl.runtimes.flower.layout import Layout
 LOG = logging.getLogger("flwr")
 """Flower's own, so that what we say is where an operator looks."""
 
+LOCK_SECONDS = 0.2
+"""Between two looks at a lock that another process holds."""
+
+SPARE_BYTES = 1 << 20
+FIXED = "fixed."
+
 
 def state_directory() -> Path:
     """$GAMMAFL_STATE, or gammafl in the user's directory for state."""
@@ -35,7 +43,10 @@ def state_directory() -> Path:
 
 def client_name(context: Context) -> str:
     """The partition of the SuperNode, which outlives restarts; without one its node id, which authentication keeps."""
-    return str(context.node_config.get("partition-id", f"node-{context.node_id}"))
+    name = str(context.node_config.get("partition-id", f"node-{context.node_id}"))
+    if not re.fullmatch(r"[\w.:-]{1,100}", name):
+        raise InputError(f"partition-id must be of letters and digits, 100 at the most; got {name[:120]!r}")
+    return name
 
 
 class ClientDisk:
@@ -44,14 +55,13 @@ class ClientDisk:
     def __init__(self, directory: Path, context: Context) -> None:
         self.name = client_name(context)
         folder = directory / f"run-{context.run_id}"
-        stem = re.sub(r"[^\w.-]", "_", self.name)
-        self.state_file = folder / f"{stem}.state"
-        self.model_file = folder / f"{stem}.model"
-        self.lock_file = folder / f"{stem}.lock"
+        self.state_file = folder / f"{self.name}.state"
+        self.model_file = folder / f"{self.name}.model"
+        self.lock_file = folder / f"{self.name}.lock"
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """For this process alone; waits for another that still trains, as one that outlived its SuperNode."""
+    def locked(self, seconds: float) -> Iterator[None]:
+        """For this process alone; waits so long for another that still trains, as one that outlived its SuperNode."""
         try:
             self.lock_file.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.lock_file, os.O_RDWR | os.O_CREAT, 0o600)
@@ -61,21 +71,45 @@ class ClientDisk:
                 " name another directory: compress(state_dir=…) or $GAMMAFL_STATE"
             ) from None
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            self._lock(handle, time.monotonic() + seconds)
             yield
         finally:
             os.close(handle)
 
-    def load(self, method: Compressor, dim: int) -> "ClientState":
-        """The stored state; a new one where there is none, or none that can be used."""
-        if self.state_file.exists():
+    def _lock(self, handle: int, deadline: float) -> None:
+        waiting = False
+        while True:
             try:
-                return _read(self.state_file, method, dim)
-            except (*tensor_files.DAMAGED, InputError) as error:
-                aside = self.state_file.with_suffix(".damaged")
-                os.replace(self.state_file, aside)
-                LOG.warning("gammafl: %s can't be used (%s); moved to %s", self.state_file, error, aside.name)
-        return ClientState(Outbox(ErrorFeedback(method, dim)), secrets.token_hex(8))
+                return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not waiting:
+                    LOG.warning("gammafl: another process trains as client %s; waiting for it", self.name)
+                    waiting = True
+            if time.monotonic() > deadline:
+                raise InputError(f"another process still trains as client {self.name}; end it, or wait for it")
+            time.sleep(LOCK_SECONDS)
+
+    def check_room(self, dim: int) -> None:
+        """Before training, since an update that can't be stored is lost."""
+        free, needed = shutil.disk_usage(self.state_file.parent).free, 2 * 4 * dim + SPARE_BYTES
+        if free < needed:
+            raise InputError(
+                f"{self.state_file.parent} has {free} bytes left and {needed} are needed; make room: until then this"
+                " client does not train"
+            )
+
+    def load(self, method: Compressor, dim: int, training: str) -> "ClientState":
+        """The stored state; a new one where there is none of this training, or none that can be used."""
+        try:
+            if self.state_file.exists() and (state := _read(self.state_file, method, dim, training)):
+                return state
+        except OSError as error:
+            raise InputError(f"can't read {self.state_file} ({error}); this client does not train") from None
+        except (*tensor_files.DAMAGED, InputError) as error:
+            aside = self.state_file.with_suffix(f".damaged-{secrets.token_hex(2)}")
+            os.replace(self.state_file, aside)
+            LOG.warning("gammafl: %s can't be used (%s); moved to %s", self.state_file, error, aside.name)
+        return new_state(method, dim, training)
 
     def save(self, state: "ClientState", method: Compressor) -> None:
         outbox = state.outbox
@@ -87,22 +121,28 @@ class ClientDisk:
             "number": outbox.number,
             "round": state.round,
             "address": state.address,
+            "training": state.training,
             "method": describe(method),
         }
         _store(self.state_file, tensors, facts)
 
-    def load_model(self, version: int) -> tuple[Vector, Layout] | None:
-        """The stored model if it is of that version."""
+    def load_model(self, least: int, most: int) -> tuple[Vector, Layout] | None:
+        """The stored model if it is of a version from `least` to `most`."""
         try:
             facts, tensors = tensor_files.read(self.model_file)
-            model, layout = np.array(tensors["model"]), Layout.from_facts(facts["layout"])
-        except tensor_files.DAMAGED as error:
+            data = {name: tensors[f"{FIXED}{name}"].tobytes() for name in facts["layout"]["fixed"]}
+            model, layout = np.array(tensors["model"]), Layout.from_facts(facts["layout"], data)
+        except (*tensor_files.DAMAGED, OSError) as error:
             LOG.info("gammafl: no stored model to build on (%s)", error)
             return None
-        return (model, layout) if facts["version"] == version else None
+        return (model, layout) if least <= facts["version"] <= most else None
 
     def save_model(self, model: Vector, layout: Layout, version: int) -> None:
-        _store(self.model_file, {"model": model}, {"version": version, "layout": layout.facts()})
+        fixed = {f"{FIXED}{name}": np.frombuffer(array.data, np.uint8) for name, array in layout.fixed.items()}
+        _store(self.model_file, {"model": model, **fixed}, {"version": version, "layout": layout.facts()})
+
+    def forget_model(self) -> None:
+        self.model_file.unlink(missing_ok=True)
 
 
 SEVERAL = 0
@@ -123,19 +163,31 @@ class ClientState:
     address: int = SEVERAL
     """The node id under which the last upload was sent."""
 
+    training: str = ""
+    """The training that all this belongs to."""
 
-def _read(path: Path, method: Compressor, dim: int) -> ClientState:
+
+def new_state(method: Compressor, dim: int, training: str) -> ClientState:
+    return ClientState(Outbox(ErrorFeedback(method, dim)), secrets.token_hex(8), training=training)
+
+
+def _read(path: Path, method: Compressor, dim: int, training: str) -> ClientState | None:
+    """None if it is of another training."""
     facts, tensors = tensor_files.read(path)
+    if facts["training"] != training:
+        return None
     if facts["method"] != describe(method):
         raise InputError("it is of another method")
     residual = np.array(tensors["residual"], np.float32)
     payload = tensors["open"].tobytes() if "open" in tensors else None
     outbox = Outbox(ErrorFeedback(method, dim, residual), facts["number"], payload)
-    return ClientState(outbox, facts["incarnation"], facts["round"], facts["address"])
+    return ClientState(outbox, facts["incarnation"], facts["round"], facts["address"], facts["training"])
 
 
 def _store(path: Path, tensors: dict[str, np.ndarray], facts: tensor_files.Facts) -> None:
     try:
         tensor_files.replace(path, tensors, facts)
     except OSError as error:
-        raise InputError(f"can't store the client's state in {path} ({error.strerror}); make room") from None
+        raise InputError(
+            f"can't store the client's state in {path} ({error.strerror}); make room. The update of this round is lost"
+        ) from None

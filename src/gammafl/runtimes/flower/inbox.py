@@ -5,20 +5,28 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from flwr.app import Message, MetricRecord, RecordDict
+import numpy as np
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from gammafl.core.errors import InputError
 from gammafl.core.sparse import SparseUpdate
 from gammafl.federated import server
 from gammafl.federated.client import Upload
-from gammafl.federated.receipts import Receipts, Sender
-from gammafl.federated.server import Limits
-from gammafl.runtimes.flower.terms import STYPE, UPDATE, Answer
+from gammafl.federated.limits import Limits
+from gammafl.federated.receipts import Receipts
+from gammafl.runtimes.flower.terms import KEY, STYPE, UPDATE, Answer
 
 LOG = logging.getLogger("flwr")
 
 NO_MOD = "it sent a whole model: add gammafl.flower.compress() to the mods of its ClientApp"
+
+
+REASON_LENGTH = 300
+"""A refusal's reason is cut here: part of it may be the sender's own words."""
+
+LARGEST_WEIGHT = 2.0**53
 
 
 @dataclass(frozen=True)
@@ -30,7 +38,7 @@ class Letter:
     update: SparseUpdate
     weight: float
     content: RecordDict
-    """Its metrics alone."""
+    """What else the reply holds: its metrics, and whatever the app adds."""
 
 
 @dataclass
@@ -58,27 +66,42 @@ class Inbox:
         self.weight_key = weight_key
         self.receipts = Receipts()
 
-    def sort(self, replies: Iterable[Message], round_number: int) -> Mail:
-        """In the order of the nodes' ids, whichever came first."""
+    def sort(self, replies: Iterable[Message], round_number: int, room: float = math.inf) -> Mail:
+        """In the order of the nodes' ids, whichever came first. `room`: no value of an update may be larger."""
         mail = Mail()
-        for reply in sorted(replies, key=lambda reply: reply.metadata.src_node_id):
-            node = reply.metadata.src_node_id
+        in_order = sorted(replies, key=lambda reply: reply.metadata.src_node_id)
+        answers: dict[int, Answer] = {}
+        contents = {reply.metadata.src_node_id: reply.content for reply in in_order}
+        for node, content in contents.items():
             try:
-                self._sort_one(node, reply.content, round_number, mail)
+                answers[node] = _answer(content, round_number)
             except InputError as error:
-                mail.refused[node] = str(error)
-        _refuse_doubles(mail)
-        _refuse_odd_metrics(mail)
+                mail.refused[node] = str(error)[:REASON_LENGTH]
+        for node, answer in self._without_doubles(answers, mail).items():
+            try:
+                self._sort_one(node, answer, contents[node], room, mail)
+            except InputError as error:
+                mail.refused[node] = str(error)[:REASON_LENGTH]
         for node, reason in mail.refused.items():
             LOG.warning("gammafl: upload of node %d refused: %s", node, reason)
         return mail
 
-    def _sort_one(self, node: int, content: RecordDict, round_number: int, mail: Mail) -> None:
-        answer = Answer.read(content)
-        if answer is None:
-            raise InputError(NO_MOD)
-        if answer.round != round_number:
-            raise InputError(f"an answer to round {answer.round} in round {round_number}")
+    def _without_doubles(self, answers: dict[int, Answer], mail: Mail) -> dict[int, Answer]:
+        """One answer a name: of the incarnation that answered before, and the last it made, which holds whatever was
+        not confirmed of the others."""
+        best: dict[str, int] = {}
+        for node, answer in answers.items():
+            if answer.name not in best or self._rank(answer) > self._rank(answers[best[answer.name]]):
+                best[answer.name] = node
+        for node, answer in answers.items():
+            if node != best[answer.name]:
+                mail.refused[node] = f"client {answer.name} answered twice: have two SuperNodes one partition-id?"
+        return {node: answer for node, answer in answers.items() if best[answer.name] == node}
+
+    def _rank(self, answer: Answer) -> tuple[bool, int]:
+        return self.receipts.is_known(answer.who), answer.number
+
+    def _sort_one(self, node: int, answer: Answer, content: RecordDict, room: float, mail: Mail) -> None:
         if warning := self.receipts.met(node, answer.who):
             LOG.warning("gammafl: %s", warning)
         mail.holding[node] = answer.holds
@@ -90,87 +113,81 @@ class Inbox:
                 raise InputError(refusal)
             mail.repeated.append(node)
             return
-        mail.letters.append(self._letter(node, answer, content))
+        mail.letters.append(self._letter(node, answer, content, room))
 
-    def _letter(self, node: int, answer: Answer, content: RecordDict) -> Letter:
-        key, metrics = _only_metrics(content)
-        weight = metrics.get(self.weight_key)
-        if not isinstance(weight, int | float) or not 0 < weight < math.inf:
-            raise InputError(f"its metric {self.weight_key!r} must be a positive number, found {weight!r}")
-        if self.limits.weight is not None and weight > self.limits.weight:
-            raise InputError(f"its metric {self.weight_key!r} is {weight}, where {self.limits.weight} is allowed")
+    def _letter(self, node: int, answer: Answer, content: RecordDict, room: float) -> Letter:
+        weight = weight_of(content, self.weight_key, self.limits.weight)
         upload = Upload(node, _payload(content), 0.0)
         accepted, refused = server.receive([upload], self.dim, self.limits)
         if refused:
             raise InputError(refused[node])
-        return Letter(answer, upload, accepted[0][1], float(weight), RecordDict({key: metrics}))
+        update = accepted[0][1]
+        if len(update) and np.abs(update.values).max() > room:
+            raise InputError("its values would take the model beyond what float32 can hold")
+        others: dict[str, Any] = {
+            key: record for key, record in content.items() if not isinstance(record, ArrayRecord) and key != KEY
+        }
+        return Letter(answer, upload, update, weight, RecordDict(others))
 
     def confirm(self, letters: Sequence[Letter]) -> None:
         """They are in the model: the next broadcast tells their senders."""
         for letter in letters:
-            self.receipts.accept(letter.answer.who, letter.answer.number)
+            self.receipts.accept(letter.answer.who, letter.answer.number, letter.upload.payload)
 
 
-def usable(contents: Iterable[RecordDict], weight_key: str) -> list[RecordDict]:
-    """Those with one record of metrics, with a weight, and of the form that most have."""
+def _answer(content: RecordDict, round_number: int) -> Answer:
+    answer = Answer.read(content)
+    if answer is None:
+        raise InputError(NO_MOD)
+    if answer.round != round_number:
+        raise InputError(f"an answer to round {answer.round} in round {round_number}")
+    return answer
+
+
+def weight_of(content: RecordDict, key: str, most: float | None = None) -> float:
+    """What a reply weighs in an average: a positive number."""
+    weight = _only_metrics(content).get(key)
+    if not isinstance(weight, int | float) or not 0 < weight <= LARGEST_WEIGHT:
+        raise InputError(f"its metric {key!r} must be a positive number, found {weight!r}")
+    if most is not None and weight > most:
+        raise InputError(f"its metric {key!r} is {weight}, where {most} is allowed")
+    return float(weight)
+
+
+def alike(contents: Iterable[RecordDict], weight_key: str) -> list[RecordDict]:
+    """Those whose metrics can be averaged: with a weight, and of the form that most have."""
     found = []
     for content in contents:
         try:
-            _, metrics = _only_metrics(content)
-        except InputError:
-            continue
-        if isinstance(metrics.get(weight_key), int | float):
-            found.append((_form(content), content))
-    usual = _usual(form for form, _ in found)
+            weight_of(content, weight_key)
+            found.append((_form(_only_metrics(content)), content))
+        except InputError as error:
+            LOG.warning("gammafl: metrics left out: %s", str(error)[:REASON_LENGTH])
+    if not found:
+        return []
+    (usual, count) = Counter(form for form, _ in found).most_common(1)[0]
+    if count < len(found):
+        LOG.warning("gammafl: metrics of %d replies left out: others are %s", len(found) - count, _words(usual))
     return [content for form, content in found if form == usual]
 
 
-def _refuse_doubles(mail: Mail) -> None:
-    """Of several uploads of one sender only the last counts, which holds whatever was not confirmed of the others."""
-    last: dict[Sender, Letter] = {}
-    for letter in mail.letters:
-        before = last.setdefault(letter.answer.who, letter)
-        if letter.answer.number > before.answer.number:
-            last[letter.answer.who] = letter
-    for letter in mail.letters:
-        if letter is not last[letter.answer.who]:
-            mail.refused[letter.upload.client] = (
-                f"client {letter.answer.name} answered twice: is its partition-id used for two SuperNodes?"
-            )
-    mail.letters = list(last.values())
+Form = frozenset[tuple[str, int | None]]
+"""Name and length of each metric, None for a number."""
 
 
-def _refuse_odd_metrics(mail: Mail) -> None:
-    """Metrics are averaged by name: whoever sends others than most is refused."""
-    usual = _usual(_form(letter.content) for letter in mail.letters)
-    for letter in mail.letters:
-        if (form := _form(letter.content)) != usual:
-            mail.refused[letter.upload.client] = f"its metrics are {_words(form)}, those of the others {_words(usual)}"
-    mail.letters = [letter for letter in mail.letters if _form(letter.content) == usual]
-
-
-Form = frozenset[tuple[str, int]]
-"""Name and length of each metric, 0 for a number."""
-
-
-def _form(content: RecordDict) -> Form:
-    metrics = _only_metrics(content)[1]
-    return frozenset((name, len(value) if isinstance(value, list) else 0) for name, value in metrics.items())
-
-
-def _usual(forms: Iterable[Form]) -> Form:
-    return next((form for form, _ in Counter(forms).most_common(1)), frozenset())
+def _form(metrics: MetricRecord) -> Form:
+    return frozenset((name, len(value) if isinstance(value, list) else None) for name, value in metrics.items())
 
 
 def _words(form: Form) -> str:
-    return ", ".join(f"{name}[{length}]" if length else name for name, length in sorted(form))
+    return ", ".join(name if length is None else f"{name}[{length}]" for name, length in sorted(form))[:REASON_LENGTH]
 
 
-def _only_metrics(content: RecordDict) -> tuple[str, MetricRecord]:
+def _only_metrics(content: RecordDict) -> MetricRecord:
     found = list(content.metric_records.items())
     if len(found) != 1:
-        raise InputError(f"a reply must have one MetricRecord, found {[key for key, _ in found]}")
-    return found[0]
+        raise InputError(f"a reply must have one MetricRecord, found {len(found)}")
+    return found[0][1]
 
 
 def _payload(content: RecordDict) -> bytes:

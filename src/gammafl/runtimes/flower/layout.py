@@ -19,10 +19,12 @@ WHOLE = ("*running_mean", "*running_var")
 class Layout:
     """Which tensors the flat vector holds, in order: the compressed ones, then those that are sent whole.
 
-    Tensors of whole numbers, such as batch counters, are not in the vector: they stay as the server has them.
+    The vector is float32; tensors of another precision are rounded to it, and back. Tensors of whole numbers, such as
+    batch counters, are not in the vector: they stay as the server has them.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
+    types: Mapping[str, str]
     whole: int
     """How many elements at the end are sent whole."""
 
@@ -34,25 +36,28 @@ class Layout:
     def of(cls, record: ArrayRecord, whole: Sequence[str] = WHOLE) -> "Layout":
         """The layout of `record`; tensors whose name matches one of `whole` are sent whole."""
         shapes = {name: tuple(array.shape) for name, array in record.items() if _is_float(name, array)}
-        require(bool(shapes), "the model has no float32 tensors to train")
+        require(bool(shapes), "the model has no tensors of floating-point numbers")
         last = [name for name in shapes if any(fnmatch(name, pattern) for pattern in whole)]
         ordered = {name: shapes[name] for name in (*(n for n in shapes if n not in last), *last)}
         fixed = {name: array for name, array in record.items() if name not in shapes}
-        return cls(ordered, sum(_size(shapes[name]) for name in last), fixed, tuple(record))
+        types = {name: record[name].dtype for name in ordered}
+        return cls(ordered, types, sum(_size(shapes[name]) for name in last), fixed, tuple(record))
 
     def facts(self) -> dict[str, Any]:
-        """As JSON, for a file."""
-        fixed = {name: [a.dtype, a.shape, a.stype, a.data.hex()] for name, a in self.fixed.items()}
-        return {"shapes": dict(self.shapes), "whole": self.whole, "fixed": fixed, "names": self.names}
+        """As JSON, for a file; `fixed` without its data."""
+        fixed = {name: [array.dtype, array.shape, array.stype] for name, array in self.fixed.items()}
+        parts = {"shapes": dict(self.shapes), "types": dict(self.types), "whole": self.whole}
+        return parts | {"fixed": fixed, "names": self.names}
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> "Layout":
+    def from_facts(cls, facts: Mapping[str, Any], data: Mapping[str, bytes]) -> "Layout":
+        """The layout of `facts`, with the data of its fixed tensors."""
         shapes = {name: tuple(shape) for name, shape in facts["shapes"].items()}
         fixed = {
-            name: Array(dtype, tuple(shape), stype, bytes.fromhex(data))
-            for name, (dtype, shape, stype, data) in facts["fixed"].items()
+            name: Array(dtype, tuple(shape), stype, data[name])
+            for name, (dtype, shape, stype) in facts["fixed"].items()
         }
-        return cls(shapes, facts["whole"], fixed, tuple(facts["names"]))
+        return cls(shapes, facts["types"], facts["whole"], fixed, tuple(facts["names"]))
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -76,8 +81,8 @@ class Layout:
         for name, shape in self.shapes.items():
             array = record.get(name)
             found = None if array is None else (array.dtype, tuple(array.shape))
-            if array is None or found != ("float32", shape):
-                raise InputError(f"{whose}: tensor {name!r} must be float32 of shape {shape}, found {found}")
+            if array is None or found != (self.types[name], shape):
+                raise InputError(f"{whose}: tensor {name!r} must be {self.types[name]} of shape {shape}, found {found}")
             stop = start + _size(shape)
             vector[start:stop] = array.numpy().reshape(-1)
             start = stop
@@ -89,7 +94,10 @@ class Layout:
         """The model as Flower carries it."""
         stops = np.cumsum(self.sizes).tolist()
         parts = dict(zip(self.shapes, np.split(vector, stops[:-1]), strict=True))
-        trained = {name: Array(part.reshape(self.shapes[name])) for name, part in parts.items()}
+        trained = {
+            name: Array(part.reshape(self.shapes[name]).astype(self.types[name], copy=False))
+            for name, part in parts.items()
+        }
         return ArrayRecord({name: trained.get(name) or self.fixed[name] for name in self.names})
 
 
@@ -98,8 +106,8 @@ def _size(shape: Sequence[int]) -> int:
 
 
 def _is_float(name: str, array: Array) -> bool:
-    if array.dtype == "float32":
+    if array.dtype in ("float16", "float32", "float64"):
         return True
     if array.dtype.startswith(("int", "uint", "bool")):
         return False
-    raise InputError(f"tensor {name!r} is {array.dtype}; gammafl compresses float32: send it as float32")
+    raise InputError(f"tensor {name!r} is {array.dtype}, which can't be averaged; send it as float32")

@@ -14,14 +14,13 @@ from flwr.common.constant import ErrorCode
 from gammafl.core import kernels
 from gammafl.core.compressors import Compressor
 from gammafl.core.description import build, describe
-from gammafl.core.error_feedback import ErrorFeedback
 from gammafl.core.errors import InputError, require
 from gammafl.core.kernels import Vector
 from gammafl.core.wire import decode
-from gammafl.federated.client import Outbox
-from gammafl.runtimes.flower.disk import SEVERAL, ClientDisk, ClientState, state_directory
+from gammafl.federated.limits import Limits
+from gammafl.runtimes.flower.disk import SEVERAL, ClientDisk, ClientState, new_state, state_directory
 from gammafl.runtimes.flower.layout import Layout
-from gammafl.runtimes.flower.terms import CHANGES, KEY, UPDATE, Answer, Offer, difference, message_record
+from gammafl.runtimes.flower.terms import CHANGES, KEY, UPDATE, Answer, Holding, Offer, difference, message_record
 from gammafl.tasks.base import LocalUpdate
 
 LOG = logging.getLogger("flwr")
@@ -50,15 +49,15 @@ def compress(
     def mod(message: Message, context: Context, call_next: Train) -> Message:
         try:
             offer = Offer.read(message.content)
-            kind = message.metadata.message_type.split(".")[0]
             if offer is None:
-                require(kind != MessageType.TRAIN, NOT_OFFERED)
+                require(message.metadata.message_type != MessageType.TRAIN, NOT_OFFERED)
                 return call_next(message, context)
             _agree(own, offer)
             disk = ClientDisk(directory, context)
-            with disk.locked():
-                round_ = ClientRound(message, context, offer, disk, forget_after)
-                return round_.train(call_next) if kind == MessageType.TRAIN else round_.evaluate(call_next)
+            with disk.locked(message.metadata.ttl):
+                exchange = Exchange(message, context, offer, disk, forget_after)
+                trains = message.metadata.message_type == MessageType.TRAIN
+                return exchange.train(call_next) if trains else exchange.evaluate(call_next)
         except InputError as error:
             LOG.error("gammafl: %s", error)
             return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, f"gammafl: {error}"), reply_to=message)
@@ -78,7 +77,7 @@ def _agree(own: str | None, offer: Offer) -> None:
 
 
 @dataclass
-class ClientRound:
+class Exchange:
     """One message of the server, and the answer to it."""
 
     message: Message
@@ -88,18 +87,19 @@ class ClientRound:
     forget_after: int | None
 
     def train(self, call_next: Train) -> Message:
-        """Algorithm 1, lines 6-14. What is stored is replaced once, when the upload is ready: until then a crash
-        leaves what the last round stored, and the server's word about it comes again."""
+        """Algorithm 1, lines 6-14. The upload is stored before it leaves: until then a crash leaves what the last
+        round stored, and the server's word about it comes again."""
         method = build(self.offer.method)
+        self.disk.check_room(self.offer.dim)
         state = self._state(method)
         require(
             self.offer.round > state.round,
             f"a message of round {self.offer.round}, after an upload of round {state.round}: too late to answer",
         )
-        self._warn_if_lost(state)
         found = self._model()
         if found is None:
-            return self._ask_for_full(state, method)
+            self.disk.save(state, method)  # the server will know us by this incarnation
+            return self._ask_for_full(Answer(wants_full=True, **self._who(state)))
         model, layout = found
         reply = call_next(self._plain(model, layout), self.context)
         if reply.has_error():
@@ -110,48 +110,49 @@ class ClientRound:
         state.round = self.offer.round
         self.disk.save(state, method)
         reply.content[key] = message_record(UPDATE, payload)
-        self._answer(state, number=state.outbox.number, again=again).write(reply.content)
+        answer = Answer(number=state.outbox.number, again=again, holds=self._holds(), **self._who(state))
+        answer.write(reply.content)
         return reply
 
     def evaluate(self, call_next: Train) -> Message:
         """The function gets the whole model, however it came."""
-        method = build(self.offer.method)
-        state = self._state(method)
         found = self._model()
         if found is None:
-            return self._ask_for_full(state, method)
+            return self._ask_for_full(Holding(wants_full=True))
         reply = call_next(self._plain(*found), self.context)
         if not reply.has_error():
-            self._answer(state).write(reply.content)
+            Holding(holds=self._holds()).write(reply.content)
         return reply
 
     # --- the upload ---------------------------------------------------------------------------------------
 
     def _state(self, method: Compressor) -> ClientState:
-        """What is stored, unless it is too old."""
-        state = self.disk.load(method, self.offer.dim)
-        missed = self.offer.round - state.round - 1
-        if self.forget_after is not None and state.round and missed > self.forget_after:
-            LOG.warning("gammafl: client %s missed %d rounds and starts clean", self.disk.name, missed)
-            state.outbox = Outbox(ErrorFeedback(method, self.offer.dim), state.outbox.number)
+        """What is stored; a clean one, and a warning, where that is lost, too old, or not what the server knows."""
+        offer, state = self.offer, self.disk.load(method, self.offer.dim, self.offer.training)
+        missed = offer.round - state.round - 1
+        if offer.incarnation == state.incarnation and state.outbox.contradicts(offer.accepted, offer.checksum):
+            reason = "its stored state is an old one or has a double elsewhere"
+        elif offer.incarnation not in (None, state.incarnation) and not state.round:
+            reason = f"it took part in this run before, but its state is not in {self.disk.state_file.parent}"
+        elif self.forget_after is not None and state.round and missed > self.forget_after:
+            reason = f"it missed {missed} rounds"
+        else:
+            return state
+        LOG.warning("gammafl: client %s starts clean: %s", self.disk.name, reason)
+        state = new_state(method, offer.dim, offer.training)
+        state.round = offer.round - 1
+        self.disk.save(state, method)  # said once, even if the training fails
         return state
-
-    def _warn_if_lost(self, state: ClientState) -> None:
-        if self.offer.incarnation not in (None, state.incarnation) and not state.round:
-            LOG.warning(
-                "gammafl: client %s took part in this run before, but its state is not in %s: it starts clean",
-                self.disk.name,
-                self.disk.state_file.parent,
-            )
 
     def _upload(self, state: ClientState, local: LocalUpdate) -> tuple[bytes, bool]:
         """The next upload, or the open one again if the server can't tell whether it has it.
 
         It can if it knows us by the name of our incarnation, or if the open upload was sent from the address that it
-        speaks to now: had it arrived, it would know us by that name.
+        speaks to now and nobody ever answered from there.
         """
         outbox, named = state.outbox, self.offer.incarnation == state.incarnation
-        if outbox.open is not None and not named and state.address != self.context.node_id:
+        unheard = self.offer.incarnation is None and state.address == self.context.node_id
+        if outbox.open is not None and not named and not unheard:
             state.address = SEVERAL
             return outbox.send_again(local), True
         if outbox.settle(self.offer.accepted if named else 0):
@@ -162,7 +163,8 @@ class ClientRound:
                 state.round,
             )
         state.address = self.context.node_id
-        return outbox.send(local, self.offer.iteration), False
+        limits = Limits(entries=self.offer.entries, norm=self.offer.norm)
+        return outbox.send(local, self.offer.iteration, limits), False
 
     # --- the model ----------------------------------------------------------------------------------------
 
@@ -173,7 +175,7 @@ class ClientRound:
             layout = Layout.of(record, self.offer.whole)
             model = layout.flatten(record, "the server's model")
         else:
-            stored = self.disk.load_model(self.offer.base)
+            stored = self.disk.load_model(self.offer.base, self.offer.version)
             if stored is None:
                 return None
             model, layout = stored
@@ -192,19 +194,19 @@ class ClientRound:
 
     # --- the answer ---------------------------------------------------------------------------------------
 
-    def _answer(self, state: ClientState, **facts: Any) -> Answer:
-        if self.offer.downlink == "changes" and not facts.get("wants_full"):
-            facts["holds"] = self.offer.version
-        return Answer(name=self.disk.name, incarnation=state.incarnation, round=self.offer.round, **facts)
+    def _who(self, state: ClientState) -> dict[str, Any]:
+        return {"name": self.disk.name, "incarnation": state.incarnation, "round": self.offer.round}
 
-    def _ask_for_full(self, state: ClientState, method: Compressor) -> Message:
+    def _holds(self) -> int | None:
+        return self.offer.version if self.offer.downlink == "changes" else None
+
+    def _ask_for_full(self, answer: Holding) -> Message:
         """Nothing to build on: the server sends the whole model the next time."""
         LOG.warning(
             "gammafl: client %s has no model of version %s; asks for a whole one", self.disk.name, self.offer.base
         )
-        self.disk.save(state, method)  # the server will know us by this incarnation
         content = RecordDict()
-        self._answer(state, wants_full=True).write(content)
+        answer.write(content)
         return Message(content, reply_to=self.message)
 
 

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import secrets
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -13,20 +14,24 @@ from flwr.serverapp.strategy import FedAvg, Result
 from flwr.serverapp.strategy.strategy_utils import sample_nodes
 
 from gammafl.config import ExponentialAverage, NoAverage, TailAverage
-from gammafl.core import aggregate
+from gammafl.core import aggregate, kernels
 from gammafl.core.compressors import Compressor, with_dense_tail
 from gammafl.core.description import describe
+from gammafl.core.error_feedback import FLOAT32_MAX
 from gammafl.core.errors import InputError, require
 from gammafl.core.methods import MethodSettings, make_method
 from gammafl.core.stepsizes import Constant, Stepsize
 from gammafl.federated import server
-from gammafl.federated.server import NO_LIMITS, Limits, ServerState
+from gammafl.federated.limits import NO_LIMITS, Limits
+from gammafl.federated.server import ServerState
 from gammafl.runtimes.flower.downlink import Downlink
-from gammafl.runtimes.flower.inbox import Inbox, Letter, Mail, usable
+from gammafl.runtimes.flower.inbox import Inbox, Letter, Mail, alike
 from gammafl.runtimes.flower.layout import WHOLE, Layout
-from gammafl.runtimes.flower.terms import Answer, Offer
+from gammafl.runtimes.flower.terms import KEY, Holding, Offer
 
 LOG = logging.getLogger("flwr")
+
+Aggregation = Callable[[list[RecordDict], str], MetricRecord]
 
 AVERAGINGS: dict[str, server.Averaging] = {
     "none": NoAverage(),
@@ -73,6 +78,7 @@ class CompressedFedAvg(FedAvg):
         require(local_steps >= 1, f"local_steps must be at least 1, got {local_steps}")
         require(min_accepted >= 1, f"min_accepted must be at least 1, got {min_accepted}")
         require(downlink in ("full", "changes"), f"downlink must be 'full' or 'changes', got {downlink!r}")
+        require(self.configrecord_key != KEY, f"configrecord_key must not be {KEY!r}, which gammafl uses itself")
         require(averaging in AVERAGINGS, f"averaging must be one of {', '.join(AVERAGINGS)}, got {averaging!r}")
         self.method = method
         self.keep = keep
@@ -113,10 +119,16 @@ class CompressedFedAvg(FedAvg):
         self.seconds = timeout
         self.layout = Layout.of(initial_arrays, self.whole)
         self.state = ServerState(self.layout.flatten(initial_arrays, "initial_arrays"))
-        stepsize = self.stepsize or Constant(float(train_config.get(self.lr_key, 1.0)))  # type: ignore[arg-type]
+        rate = train_config.get(self.lr_key, 1.0)
+        if not isinstance(rate, int | float):
+            raise InputError(f"train_config[{self.lr_key!r}] must be a number, found {rate!r}")
+        stepsize = self.stepsize or Constant(float(rate))
+        self.training = secrets.token_hex(8)
         self.description = describe(self._compressor(stepsize))
         self.inbox = Inbox(self.layout.dim, self.limits, self.weighted_by_key)
-        self.sender = Downlink(self.layout, self.downlink)
+        self.down = Downlink(self.layout, self.downlink)
+        if self.ledger is not None and not self.ledger.parent.is_dir():
+            raise InputError(f"ledger: there is no directory {self.ledger.parent}; make it")
 
     def _compressor(self, stepsize: Stepsize) -> Compressor:
         method = self.method
@@ -153,7 +165,7 @@ class CompressedFedAvg(FedAvg):
         config["server-round"] = server_round
         if self.stepsize is not None:
             config[self.lr_key] = float(self.stepsize((server_round - 1) * self.local_steps))
-        self.sender.sent_bytes = 0
+        self.down.sent_bytes = 0
         return [self._message(node, server_round, config, MessageType.TRAIN) for node in picked]
 
     def aggregate_train(
@@ -161,9 +173,10 @@ class CompressedFedAvg(FedAvg):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Algorithm 1, lines 17-19, over the uploads that are in order."""
         good, failed = self._check_and_log_replies(replies, is_train=True, validate=False)
-        mail = self.inbox.sort(good, server_round)
+        room = FLOAT32_MAX - kernels.largest_magnitude(self.state.model)
+        mail = self.inbox.sort(good, server_round, room)
         for node, version in mail.holding.items():
-            self.sender.holds(node, version)
+            self.down.holds(node, version)
         letters = mail.letters
         if len(letters) < self.min_accepted:
             LOG.warning(
@@ -176,7 +189,7 @@ class CompressedFedAvg(FedAvg):
         server.apply(self.state, [(letter.upload, letter.update) for letter in letters], shares)
         server.average(self.state, self.averaging, self.rounds)
         self.inbox.confirm(letters)
-        self.sender.changed((letter.update for letter in letters), self.state.round)
+        self.down.changed((letter.update for letter in letters), self.state.round)
         return self._close(server_round, mail, letters, len(failed))
 
     def _close(
@@ -191,7 +204,7 @@ class CompressedFedAvg(FedAvg):
             "clients": [letter.answer.name for letter in letters],
             "kept": kept,
             "uplink_bytes": sent,
-            "downlink_bytes": self.sender.sent_bytes,
+            "downlink_bytes": self.down.sent_bytes,
             "failed": failed,
             "repeated": len(mail.repeated),
             "without_model": len(mail.without_model),
@@ -207,7 +220,7 @@ class CompressedFedAvg(FedAvg):
             return None, MetricRecord(counts)
         dense = 4 * self.layout.dim * len(letters)
         LOG.info("gammafl: %d uploads, %d bytes instead of %d (%.0f×)", len(letters), sent, dense, dense / sent)
-        metrics = self.train_metrics_aggr_fn([letter.content for letter in letters], self.weighted_by_key)
+        metrics = self._averaged(self.train_metrics_aggr_fn, [letter.content for letter in letters])
         metrics.update(counts)
         metrics["kept-fraction"] = kept / (self.layout.dim * len(letters))
         return self.layout.record(self.state.model), metrics
@@ -234,22 +247,32 @@ class CompressedFedAvg(FedAvg):
         good, _ = self._check_and_log_replies(replies, is_train=False, validate=False)
         for reply in good:
             self._note_version(reply)
-        contents = usable((reply.content for reply in good), self.weighted_by_key)
-        return self.evaluate_metrics_aggr_fn(contents, self.weighted_by_key) if contents else None
+        contents = [reply.content for reply in good if reply.content.metric_records]
+        return self._averaged(self.evaluate_metrics_aggr_fn, contents) if contents else None
+
+    def _averaged(self, average: Aggregation, contents: list[RecordDict]) -> MetricRecord:
+        """The clients' metrics; none, and a word in the log, if they can't be averaged. The model is not at stake."""
+        usable = alike(contents, self.weighted_by_key)
+        try:
+            return average(usable, self.weighted_by_key) if usable else MetricRecord()
+        except Exception as error:  # the app's own function, on what clients sent
+            LOG.warning("gammafl: the metrics could not be aggregated: %r", error)
+            return MetricRecord()
 
     def _note_version(self, reply: Message) -> None:
         try:
-            answer = Answer.read(reply.content)
+            answer = Holding.read(reply.content)
         except InputError:
             return
         if answer is not None:
-            self.sender.holds(reply.metadata.src_node_id, answer.holds)
+            self.down.holds(reply.metadata.src_node_id, answer.holds)
 
     def _message(self, node: int, server_round: int, config: ConfigRecord, kind: str) -> Message:
         """The model, the app's own config, and our terms."""
-        arrays, base = self.sender.pack(node, self.state.model)
+        arrays, base = self.down.pack(node, self.state.model)
         receipt = self.inbox.receipts.receipt(node)
         offer = Offer(
+            training=self.training,
             method=self.description,
             whole=list(self.whole),
             dim=self.layout.dim,
@@ -257,7 +280,10 @@ class CompressedFedAvg(FedAvg):
             iteration=server_round * self.local_steps,
             incarnation=receipt and receipt.incarnation,
             accepted=receipt.accepted if receipt else 0,
-            version=self.sender.version,
+            checksum=receipt.checksum if receipt else 0,
+            entries=self.limits.entries,
+            norm=self.limits.norm,
+            version=self.down.version,
             base=base,
             downlink=self.downlink,
         )

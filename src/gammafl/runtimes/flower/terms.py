@@ -19,7 +19,7 @@ version of: its values at the places that have changed."""
 
 PROTOCOL = 1
 
-Word = Annotated[str, Field(min_length=1, max_length=128)]
+Word = Annotated[str, Field(max_length=128, pattern=r"^[\w.:-]+$")]
 Count = Annotated[int, Field(ge=0)]
 
 
@@ -57,6 +57,9 @@ class Offer(Terms):
 
     sender = "server"
 
+    training: Word
+    """A random word for this training: a second one in the same run begins anew."""
+
     method: str
     whole: list[str]
     dim: Count
@@ -64,9 +67,14 @@ class Offer(Terms):
     iteration: Count
     incarnation: Word | None = None
     accepted: Count = 0
+    checksum: Count = 0
     """The last upload of that incarnation that was accepted; without an incarnation, nothing is known."""
 
-    version: Count
+    entries: Count | None = None
+    norm: float | None = None
+    """What an upload may be at the most."""
+
+    version: Count = 0
     """Of the model that comes with this."""
 
     base: Count | None = None
@@ -75,10 +83,17 @@ class Offer(Terms):
     downlink: Literal["full", "changes"] = "full"
 
 
-class Answer(Terms):
-    """The client's: who it is, which upload this is, and which version of the model it holds."""
+class Holding(Terms):
+    """The client's, to an evaluation: which version of the model it has stored, where only changes are sent."""
 
     sender = "client"
+
+    holds: Count | None = None
+    wants_full: bool = False
+
+
+class Answer(Holding):
+    """The client's, to a round of training: who it is, and which upload this is."""
 
     name: Word
     incarnation: Word
@@ -88,11 +103,6 @@ class Answer(Terms):
 
     again: bool = False
     """An upload that was sent before, since the server could not tell whether it arrived."""
-
-    holds: Count | None = None
-    """The version of the model that the client has stored."""
-
-    wants_full: bool = False
 
     @property
     def who(self) -> Sender:

@@ -1,0 +1,57 @@
+"""What one upload may be at the most, so that no client can move the model as it likes.
+
+The server refuses what is beyond; a client that knows the limits stays within them and keeps the rest for later. It
+must: an upload that is refused returns to the residual, and the next one would be larger still.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gammafl.core.errors import WireError
+from gammafl.core.sparse import SparseUpdate
+
+MESSAGE_OVERHEAD = 64
+"""Bytes of a message beside its positions and values, generously."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Unset: what the dimension allows."""
+
+    payload_bytes: int | None = None
+    entries: int | None = None
+    norm: float | None = None
+    weight: float | None = None
+    """What an upload may count, where clients say it themselves."""
+
+    def check(self, payload: bytes, dim: int) -> None:
+        """Refuses by size, before anything is decoded."""
+        most = MESSAGE_OVERHEAD + 4 * dim + dim // 8 if self.payload_bytes is None else self.payload_bytes
+        if len(payload) > most:
+            raise WireError(f"an upload of {len(payload)} bytes where {most} are allowed")
+
+    def check_update(self, update: SparseUpdate) -> None:
+        if self.entries is not None and len(update) > self.entries:
+            raise WireError(f"{len(update)} entries where {self.entries} are allowed")
+        if self.norm is not None and (norm := _norm(update)) > self.norm:
+            raise WireError(f"an update of norm {norm:.3g} where {self.norm:.3g} is allowed")
+
+    def fit(self, update: SparseUpdate) -> SparseUpdate:
+        """The update within `entries` and `norm`: its largest entries, scaled."""
+        if self.entries is not None and len(update) > self.entries:
+            largest = np.argsort(-np.abs(update.values), kind="stable")[: self.entries]
+            kept = np.sort(largest)
+            update = SparseUpdate(update.dim, update.indices[kept], update.values[kept])
+        if self.norm is not None and (norm := _norm(update)) > self.norm:
+            scale = np.float32(self.norm / norm * (1 - 1e-6))  # rounding must not lead beyond it again
+            positions = None if update.entire else update.indices
+            update = SparseUpdate(update.dim, positions, scale * update.values)
+        return update
+
+
+NO_LIMITS = Limits()
+
+
+def _norm(update: SparseUpdate) -> float:
+    return float(np.linalg.norm(update.values.astype(np.float64)))
