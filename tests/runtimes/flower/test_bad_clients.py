@@ -182,7 +182,7 @@ def test_no_client_can_make_the_model_infinite(downlink: str, tmp_path: Path) ->
     """It can spoil it where no `Limits` are set; but whoever runs the server sees a finite model, and no crash."""
 
     def huge(message: Message, reply: Message) -> Message:
-        if message.metadata.dst_node_id == BAD_NODE:
+        if message.metadata.dst_node_id == BAD_NODE and reply.has_content():
             with_payload(encode(gf.SparseUpdate(50, [3], [-3.4e38])))(reply.content)
             with_metrics(**{"num-examples": 10**12})(reply.content)
         return reply
