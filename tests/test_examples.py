@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from flwr.clientapp import ClientApp
 from torch import nn
 
 import gammafl as gf
+import gammafl.flower
 from gammafl.config import make_config
 from gammafl.tasks.presets import PRESETS
 from tests.problems import blobs
@@ -24,12 +26,13 @@ def test_the_library_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_readmes_examples_run() -> None:
-    compressor, simulator = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    compressor, simulator, flower = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
     clients, test = blobs()
     delta = np.random.default_rng(0).standard_normal(235_690).astype(np.float32)
     names = {"delta": delta, "t": 5, "gf": gf, "model": nn.Linear(8, 3), "client_datasets": clients}
     exec(compressor, names | {"test_dataset": test})
     exec(simulator, names | {"test_dataset": test})
+    exec(flower, names | {"gammafl": gammafl, "ClientApp": ClientApp})
 
 
 @pytest.mark.parametrize("name", PRESETS)
