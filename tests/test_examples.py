@@ -26,7 +26,8 @@ def test_the_library_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_readmes_examples_run() -> None:
-    compressor, simulator, flower = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    text = (ROOT / "README.md").read_text()
+    compressor, simulator, flower = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     clients, test = blobs()
     delta = np.random.default_rng(0).standard_normal(235_690).astype(np.float32)
     names = {"delta": delta, "t": 5, "gf": gf, "model": nn.Linear(8, 3), "client_datasets": clients}
