@@ -5,9 +5,10 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check -q -c constraint
 
 .DEFAULT_GOAL := help
 .PHONY: help demo flower-demo test lint format browser peers bench clean
+.PHONY: campaigns campaign-fuzz campaign-kill campaign-soak campaign-faults
 
 help:  ## show this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
 
 demo: .venv/train  ## all six methods on real images: a table and a picture, in about a minute
 	@rm -rf build/demo
@@ -18,6 +19,20 @@ flower-demo: .venv/flower  ## a real SuperLink and three SuperNodes, one of them
 
 test: .venv/dev  ## the test suite
 	$(BIN)/python -m pytest -n 2
+
+campaigns: campaign-fuzz campaign-kill campaign-soak campaign-faults  ## all figures of docs/reliability.md
+
+campaign-fuzz: .venv/dev  ## ten million inputs for the decoder
+	$(BIN)/python -m tests.campaigns.fuzz
+
+campaign-kill: .venv/dev  ## runs killed at 150 random instants and resumed, byte for byte
+	$(BIN)/python -m tests.campaigns.kill
+
+campaign-soak: .venv/dev  ## 120,000 rounds in one process: memory, open files, ledger
+	$(BIN)/python -m tests.campaigns.soak
+
+campaign-faults: .venv/dev  ## accuracy where 30% of the uploads fail
+	$(BIN)/python -m tests.campaigns.faults
 
 lint: .venv/dev  ## ruff and mypy
 	$(BIN)/ruff check .
