@@ -10,6 +10,7 @@ is compared with what the server counted and the residuals hold.
 import argparse
 import multiprocessing
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ from gammafl.federated import rounds, server
 from gammafl.federated.client import Upload
 from gammafl.federated.plan import Plan
 from gammafl.federated.residuals import ResidualStore
+from gammafl.federated.server import Accepted, ServerState
 from gammafl.federated.summary import summarise
 from gammafl.runtimes.faulty import Faulty
 from gammafl.runtimes.runs import make_plan
@@ -83,10 +85,10 @@ def run_one(job: tuple[str, int, str, int | None]) -> Outcome:
     counted = np.zeros((plan.clients, plan.dim))
     apply = server.apply
 
-    def apply_and_count(state: Any, accepted: Any, weights: Any) -> None:
+    def apply_and_count(state: ServerState, accepted: Sequence[Accepted], update_weights: Sequence[float]) -> None:
         for upload, update in accepted:
             counted[upload.client][update.indices] += update.values
-        apply(state, accepted, weights)
+        apply(state, accepted, update_weights)
 
     server.apply = apply_and_count
     try:

@@ -147,7 +147,9 @@ def run_workers(seed: int, inputs: int, jobs: int) -> tuple[list[str], list[Find
     ]
     for worker in workers:
         worker.start()
-    ticker, failures, found = Ticker("fuzz"), [], []
+    ticker = Ticker("fuzz")
+    failures: list[str] = []
+    found: list[Findings] = []
     last, since = list(place), time.monotonic()
     while len(found) < jobs:
         try:

@@ -25,6 +25,7 @@ from gammafl.federated.plan import Plan
 from gammafl.report.progress import Status
 from gammafl.runtimes import runs
 from gammafl.tasks.base import LocalUpdate
+from gammafl.tasks.data.catalogue import Say
 from tests.campaigns.common import Ticker, open_files, resident_bytes, say, verdict
 from tests.problems import Quadratic
 
@@ -110,7 +111,7 @@ def soak(rounds: int, folder: Path, gauge: Gauge) -> None:
     )
     stepsize = gf.InverseDecay(20, 100)
 
-    def plan(config: RunConfig, *_: Any) -> Plan:
+    def make_plan(config: RunConfig, data_dir: Path | None, say: Say) -> Plan:
         return Plan(
             task=Forgetful(),
             method=gf.GammaFedHT(0.1, stepsize, iterations=rounds),
@@ -122,7 +123,7 @@ def soak(rounds: int, folder: Path, gauge: Gauge) -> None:
             faults=Faults(lost=0.1, repeated=0.05, corrupted=0.05),
         )
 
-    runs.make_plan = plan
+    runs.make_plan = make_plan
     runs.execute(config, folder / "run", progress=gauge)
 
 
