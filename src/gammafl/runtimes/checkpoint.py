@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gammafl.core.errors import InputError
 from gammafl.core.kernels import Vector
 from gammafl.federated.server import ServerState, Totals
@@ -77,6 +79,13 @@ def load(directory: Path, say: Say) -> Saved | None:
     if present:
         raise InputError(f"no checkpoint in {directory} is whole; remove the directory to start the run anew")
     return None
+
+
+def fits(saved: Saved, dim: int) -> bool:
+    """Whether it is of a model of `dim` elements: a checksum says that a file is whole, not that it belongs here."""
+    state, residuals = saved.state, saved.residuals
+    vectors = (v for v in (state.model, state.average, *(residuals[client] for client in residuals)) if v is not None)
+    return all(vector.shape == (dim,) and vector.dtype == np.float32 for vector in vectors)
 
 
 def _read(path: Path) -> Saved:
