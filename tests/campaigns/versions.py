@@ -38,9 +38,9 @@ def try_versions(part: str, end: str, folder: Path) -> str | None:
     """What went wrong; None if nothing did."""
     extras, tests = PARTS[part]
     uv, python = Path(sys.executable).with_name("uv"), folder / "bin/python"
-    install = [uv, "pip", "install", "-q", "-p", python]
+    install: list[str | Path] = [uv, "pip", "install", "-q", "-p", python]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    steps = {
+    steps: dict[str, list[str | Path]] = {
         "environment": [uv, "venv", "-q", "-p", sys.executable, folder],
         "installation": [
             *install,
