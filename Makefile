@@ -1,13 +1,15 @@
 # Every target works from a fresh clone: it makes .venv and installs what it needs.
 PYTHON ?= python3
 BIN := .venv/bin
+LOCK_OPTIONS ?= --torch-backend cpu
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help demo flower-demo test lint format browser peers bench clean
+.PHONY: lock locked audit versions campaigns campaign-fuzz campaign-kill campaign-soak campaign-faults
 
 help:  ## show this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
 
 demo: .venv/train  ## all six methods on real images: a table and a picture, in about a minute
 	@rm -rf build/demo
@@ -18,6 +20,40 @@ flower-demo: .venv/flower  ## a real SuperLink and three SuperNodes, one of them
 
 test: .venv/dev  ## the test suite
 	$(BIN)/python -m pytest -n 2
+
+campaigns: campaign-fuzz campaign-kill campaign-soak campaign-faults  ## all figures of docs/reliability.md
+
+campaign-fuzz: .venv/dev  ## ten million inputs for the decoder
+	$(BIN)/python -m tests.campaigns.fuzz
+
+campaign-kill: .venv/dev  ## runs killed at 150 random instants and resumed, byte for byte
+	$(BIN)/python -m tests.campaigns.kill
+
+campaign-soak: .venv/dev  ## 120,000 rounds in one process: memory, open files, ledger
+	$(BIN)/python -m tests.campaigns.soak
+
+campaign-faults: .venv/dev  ## accuracy where 30% of the uploads fail
+	$(BIN)/python -m tests.campaigns.faults
+
+versions: .venv/dev  ## the oldest and newest supported versions of numpy, numba, torch, flwr; downloads much
+	$(BIN)/python -m tests.campaigns.versions
+
+lock: .venv/dev  ## requirements.lock anew, from constraints.txt
+	@head -2 requirements.lock > build-lock.txt
+	$(BIN)/uv pip compile -q pyproject.toml --extra dev -c constraints.txt --generate-hashes --no-emit-package torch \
+		--no-header --no-annotate --python-version 3.11 $(LOCK_OPTIONS) >> build-lock.txt
+	@mv build-lock.txt requirements.lock
+
+locked:  ## .venv from requirements.lock: every file's hash is checked, torch's alone is not
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --disable-pip-version-check -q --require-hashes --no-deps -r requirements.lock
+	$(PIP) torch
+	$(PIP) --no-deps -e .
+	@touch .venv/train .venv/flower .venv/dev
+
+audit: .venv/dev  ## known vulnerabilities in the locked versions; asks PyPI's advisory service, fails without it
+	@test -x .audit/bin/pip-audit || { $(PYTHON) -m venv .audit && .audit/bin/python -m pip install -q pip-audit; }
+	.audit/bin/pip-audit --strict --disable-pip --no-deps -r requirements.lock
 
 lint: .venv/dev  ## ruff and mypy
 	$(BIN)/ruff check .
@@ -42,7 +78,7 @@ bench: .venv/train .peers/ready  ## every measurement of docs/performance.md; an
 	$(BIN)/gammafl bench scale
 
 clean:  ## remove the environment and everything that was built
-	rm -rf .venv .peers build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .peers .audit build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .venv/train: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv

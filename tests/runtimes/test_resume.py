@@ -5,11 +5,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import gammafl as gf
 from gammafl.config import RunConfig, make_config
+from gammafl.runtimes import tensor_files
 from gammafl.runtimes.run_directory import RunDirectory
 from gammafl.runtimes.runs import execute
 from tests.conftest import repeatable
@@ -129,6 +132,18 @@ def test_a_checkpoint_whose_facts_were_changed_is_damaged_too(tmp_path: Path, un
     last.write_bytes(content.replace(b'\\"round\\": 8', b'\\"round\\": 3'))
     execute(config(), path, resume=True)
     assert same(path, unkilled)
+
+
+@pytest.mark.parametrize("name", ["model", "residual.1"])
+@pytest.mark.parametrize("wrong", [np.zeros(9, np.float32), np.zeros(10_250, np.uint8)], ids=["length", "type"])
+def test_a_whole_checkpoint_of_another_model_is_refused(name: str, wrong: Any, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    kill(path, "ledger", 9)
+    last = path / "checkpoint" / "last.safetensors"
+    facts, tensors = tensor_files.read(last)
+    tensor_files.replace(last, {**tensors, name: wrong}, facts)
+    with pytest.raises(gf.InputError, match="is of another model"):
+        execute(config(), path, resume=True)
 
 
 def test_only_one_process_runs_in_a_directory(tmp_path: Path) -> None:

@@ -10,10 +10,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gammafl.core.errors import InputError
 from gammafl.core.kernels import Vector
 from gammafl.federated.server import ServerState, Totals
 from gammafl.runtimes import tensor_files
+from gammafl.runtimes.storing import storing
 from gammafl.runtimes.tensor_files import Tensors
 from gammafl.tasks.data.catalogue import Say
 
@@ -35,7 +38,8 @@ class Saved:
 
 def save(directory: Path, saved: Saved) -> None:
     """Writes `saved` so that a crash at any instant leaves it or the one before."""
-    directory.mkdir(exist_ok=True)
+    with storing(directory):
+        directory.mkdir(exist_ok=True)
     state = saved.state
     tensors = {"model": state.model}
     if state.average is not None:
@@ -51,18 +55,17 @@ def save(directory: Path, saved: Saved) -> None:
         "fingerprint": saved.fingerprint,
     }
     write(directory / "writing.safetensors", tensors, facts)
-    if (directory / LAST).exists():
-        os.replace(directory / LAST, directory / PREVIOUS)
-    os.replace(directory / "writing.safetensors", directory / LAST)
-    tensor_files.sync_directory(directory)
+    with storing(directory):
+        if (directory / LAST).exists():
+            os.replace(directory / LAST, directory / PREVIOUS)
+        os.replace(directory / "writing.safetensors", directory / LAST)
+        tensor_files.sync_directory(directory)
 
 
 def write(path: Path, tensors: Mapping[str, Vector], facts: dict[str, Any] | None = None) -> None:
     """`tensor_files.write`, with advice where the disk is full."""
-    try:
+    with storing(path):
         tensor_files.write(path, tensors, facts)
-    except OSError as error:
-        raise InputError(f"can't write {path} ({error}); make room, then go on with --resume") from None
 
 
 def load(directory: Path, say: Say) -> Saved | None:
@@ -76,6 +79,13 @@ def load(directory: Path, say: Say) -> Saved | None:
     if present:
         raise InputError(f"no checkpoint in {directory} is whole; remove the directory to start the run anew")
     return None
+
+
+def fits(saved: Saved, dim: int) -> bool:
+    """Whether it is of a model of `dim` elements: a checksum says that a file is whole, not that it belongs here."""
+    state, residuals = saved.state, saved.residuals
+    vectors = (v for v in (state.model, state.average, *(residuals[client] for client in residuals)) if v is not None)
+    return all(vector.shape == (dim,) and vector.dtype == np.float32 for vector in vectors)
 
 
 def _read(path: Path) -> Saved:

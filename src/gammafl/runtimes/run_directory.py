@@ -5,12 +5,14 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from gammafl.config import RunConfig, make_config, read_toml, to_toml
 from gammafl.core.errors import InputError
 from gammafl.federated.rounds import Record
+from gammafl.runtimes.storing import storing
 from gammafl.tasks.data.files import write_atomically
 
 
@@ -53,12 +55,14 @@ class RunDirectory:
     @contextmanager
     def claimed(self, config: RunConfig) -> Iterator[None]:
         """The directory for a run of `config`, for this process alone."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        with storing(self.path, "start the run again"):
+            self.path.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.path, os.O_RDONLY)
         try:
             self._lock(handle)
             if not self.holds(config):
-                write_atomically(self.config_file, to_toml(config).encode())
+                with storing(self.config_file, "start the run again"):
+                    write_atomically(self.config_file, to_toml(config).encode())
             yield
         finally:
             os.close(handle)
@@ -72,7 +76,9 @@ class RunDirectory:
     @contextmanager
     def open_ledger(self, keep_bytes: int) -> Iterator["Ledger"]:
         """The ledger for appending, cut back to `keep_bytes`: rounds after the checkpoint are run again."""
-        with self.ledger_file.open("ab") as stream:
+        with storing(self.ledger_file):
+            stream = self.ledger_file.open("ab", buffering=0)
+        with stream:
             if os.fstat(stream.fileno()).st_size < keep_bytes:
                 raise InputError(f"{self.ledger_file} is shorter than its checkpoint says; remove {self.path}")
             stream.truncate(keep_bytes)
@@ -86,27 +92,29 @@ class RunDirectory:
             return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def finish(self, summary: dict[str, Any]) -> None:
-        write_atomically(self.summary_file, (json.dumps(summary, indent=2, ensure_ascii=False) + "\n").encode())
+        with storing(self.summary_file):
+            write_atomically(self.summary_file, (json.dumps(summary, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 class Ledger:
-    """rounds.jsonl while it is written: whole lines, which others may read meanwhile."""
+    """rounds.jsonl while it is written: whole lines, which others may read meanwhile.
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    `stream` has no buffer: what could not be written there would be tried again, and fail again, when it is closed.
+    """
+
+    def __init__(self, stream: FileIO) -> None:
         self.stream = stream
 
     def append(self, record: Record) -> None:
-        try:
-            self.stream.write(json.dumps(record).encode() + b"\n")
-            self.stream.flush()
-        except OSError as error:
-            raise InputError(
-                f"can't write {self.stream.name} ({error.strerror}); make room, then go on with --resume"
-            ) from None
+        line = json.dumps(record).encode() + b"\n"
+        with storing(str(self.stream.name)):
+            while line:
+                line = line[self.stream.write(line) :]
 
     def sync(self) -> int:
         """All records are on disk; returns the ledger's length in bytes."""
-        os.fsync(self.stream.fileno())
+        with storing(str(self.stream.name)):
+            os.fsync(self.stream.fileno())
         return os.fstat(self.stream.fileno()).st_size
 
 

@@ -81,6 +81,8 @@ def _load_or_start(plan: Plan, directory: RunDirectory, say: Say) -> Saved:
         return Saved(rounds.start(plan), {}, fingerprint=fingerprint)
     if saved.fingerprint != fingerprint:
         raise InputError(f"the run in {directory.path} began with other data; give it the same --data-dir")
+    if not checkpoint.fits(saved, plan.dim):
+        raise InputError(f"the checkpoint in {directory.path} is of another model; choose another --out")
     return saved
 
 

@@ -1,0 +1,25 @@
+"""What to do when something can't be stored."""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gammafl.core.errors import InputError
+
+NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
+NO_SUCH_PLACE = (errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ENAMETOOLONG)
+
+
+@contextmanager
+def storing(path: Path | str, then: str = "go on with --resume") -> Iterator[None]:
+    """A disk that is full or can't be written becomes an `InputError` that names the file and the fix."""
+    try:
+        yield
+    except OSError as error:
+        advice = f"make room, then {then}"
+        if error.errno in NOT_ALLOWED:
+            advice = f"make it writable, then {then}; or choose another --out"
+        elif error.errno in NO_SUCH_PLACE:
+            advice = "choose another --out"
+        raise InputError(f"can't write {path} ({error.strerror or error}); {advice}") from None

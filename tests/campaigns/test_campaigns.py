@@ -1,0 +1,76 @@
+"""The campaigns at a tiny size: they run, and they notice what they look for."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gammafl as gf
+from tests.campaigns import fuzz, mutations, soak
+
+ROOT = Path(__file__).parents[2]
+TINY = {
+    "fuzz": "--inputs 20000 --jobs 1",
+    "kill": "--kills 6 --iterations 40",
+    "soak": "--rounds 1500",
+    "faults": "--task logistic-mini --seeds 1 --iterations 200 --tolerance 40 --jobs 1",
+}
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_a_campaign_runs_and_ends_with_its_count_and_verdict(name: str) -> None:
+    command = [sys.executable, "-m", f"tests.campaigns.{name}", *TINY[name].split()]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].startswith(f"{name}: PASSED: ")
+
+
+def test_a_batch_is_a_function_of_its_seed_and_number() -> None:
+    for number in range(len(mutations.TURNS)):
+        assert mutations.batch(3, number, 50) == mutations.batch(3, number, 50)
+        assert mutations.batch(3, number, 50) != mutations.batch(4, number, 50)
+
+
+def test_valid_messages_of_every_pair_of_codings_are_mutated() -> None:
+    assert {message[3] for message in mutations.corpus()} == {p | v << 4 for p in range(4) for v in range(3)}
+
+
+def test_a_decoder_that_raises_something_else_or_gives_something_else_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    payload = gf.encode(gf.SparseUpdate(9, [1, 4], [1.5, 2.5]))
+    assert fuzz.problem_with(payload) is None
+    assert fuzz.problem_with(payload[:-1]) == ""
+
+    def crashes(data: bytes) -> gf.SparseUpdate:
+        raise ValueError("oh")
+
+    monkeypatch.setattr(gf, "decode", crashes)
+    assert fuzz.problem_with(payload) == "ValueError: oh"
+    for wrong, problem in (
+        (gf.SparseUpdate(9, [4, 1], [1.5, 2.5]), "out of order"),
+        (gf.SparseUpdate(8, [1, 4], [1.5, 2.5]), "where the header says"),
+        (gf.SparseUpdate(9, [1, 4], [1.5, np.inf]), "not finite"),
+        (gf.SparseUpdate(9, [1, 4], [1.5, 2.0]), "other bytes"),
+    ):
+        monkeypatch.setattr(gf, "decode", lambda data, wrong=wrong: wrong)
+        assert problem in str(fuzz.problem_with(payload))
+
+
+def test_a_decoder_that_takes_too_much_memory_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    payload = gf.encode(gf.SparseUpdate(9, [1, 4], [1.5, 2.5]))
+    assert fuzz.memory_problem(payload, fuzz.Findings()) is None
+    decode = gf.decode
+    monkeypatch.setattr(gf, "decode", lambda data: (np.zeros(10**6), decode(data))[1])
+    assert "bytes taken" in str(fuzz.memory_problem(payload, fuzz.Findings()))
+
+
+def test_a_leak_shows_in_the_slope_and_noise_does_not() -> None:
+    rng, rounds = np.random.default_rng(0), np.arange(1, 401) * 250.0
+    noise = 3e8 + 1e4 * rng.standard_normal(400)
+    slope, half = soak.slope_with_interval(list(rounds), list(noise))
+    assert abs(slope) < 2 * half
+    slope, half = soak.slope_with_interval(list(rounds), list(noise + 50 * rounds))
+    assert slope - half > 45
