@@ -249,7 +249,7 @@ def make_config(*layers: Mapping[str, Any]) -> RunConfig:
     """The configuration from tables of increasing priority, or an `InputError` of one line."""
     merged = {k: f.default.model_dump() for k, f in RunConfig.model_fields.items() if isinstance(f.default, Settings)}
     for layer in layers:
-        merged = _merge(merged, layer)
+        merged = merge(merged, layer)
     try:
         return RunConfig.model_validate(merged)
     except ValidationError as error:
@@ -307,13 +307,14 @@ def _value(text: str) -> Any:
         return text
 
 
-def _merge(base: Table, over: Mapping[str, Any]) -> Table:
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Table:
+    """`base` with what `over` says; a table with another `kind` replaces the one before."""
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
         if isinstance(old, dict) and isinstance(value, Mapping):
             fresh = "kind" in value and value["kind"] != old.get("kind")
-            merged[key] = dict(value) if fresh else _merge(old, value)
+            merged[key] = dict(value) if fresh else merge(old, value)
         else:
             merged[key] = value
     return merged

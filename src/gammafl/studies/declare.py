@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gammafl.config import merge
 from gammafl.core.errors import InputError
 from gammafl.core.names import did_you_mean
 from gammafl.studies.claims import Claim
@@ -148,14 +150,5 @@ def _led(cell: tuple[tuple[str, str], ...], level: Level) -> tuple[tuple[str, st
 
 
 def merged(layers: Sequence[Mapping[str, Any]]) -> Table:
-    """Tables of increasing priority into one; a table with another `kind` replaces the one before."""
-    made: Table = {}
-    for layer in layers:
-        for key, value in layer.items():
-            old = made.get(key)
-            if isinstance(old, Mapping) and isinstance(value, Mapping):
-                fresh = "kind" in value and value["kind"] != old.get("kind")
-                made[key] = dict(value) if fresh else merged([old, value])
-            else:
-                made[key] = value
-    return made
+    """Tables of increasing priority into one."""
+    return reduce(merge, layers, {})
