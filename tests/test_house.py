@@ -1,4 +1,7 @@
-"""Imports go one way: cli → studies → runtimes → federated → tasks → core; report is a side wing."""
+"""Imports go one way: cli → studies → bench → runtimes → federated → tasks → core; report is a side wing.
+
+`studies` stand on `bench` for one thing: the study `cost` asks it for times. `arguments` is what commands share.
+"""
 
 import ast
 from pathlib import Path

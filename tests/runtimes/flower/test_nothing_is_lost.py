@@ -116,13 +116,12 @@ def check_books(task: Quadratic, directory: Path, chosen: Any, applied: dict[str
 def test_a_disk_that_goes_and_comes_back_counts_nothing_twice(tmp_path: Path, applied: dict[str, Vector]) -> None:
     """Client 0's volume is not there in round 2: its upload of round 1 was accepted, whoever answered since."""
     task, home, away = Quadratic((10, 20)), tmp_path / "run-1" / "0.state", tmp_path / "0.away"
-    without: list[Path] = []
 
     def move(number: int) -> None:
         if number == 2:
             home.rename(away)
         if number == 3:
-            without.append(home.rename(tmp_path / "meanwhile"))
+            home.rename(tmp_path / "meanwhile")
             away.rename(home)
 
     chosen = rounds_of(task, tmp_path, 5, move, method=gf.Dense())
