@@ -10,6 +10,7 @@ from gammafl import seeds
 from gammafl.config import ExponentialAverage, NoAverage, TailAverage
 from gammafl.core.compressors import Compressor
 from gammafl.core.kernels import Vector
+from gammafl.core.wire import PositionCoding
 from gammafl.federated import server
 from gammafl.federated.client import Upload
 from gammafl.federated.residuals import ResidualStore
@@ -115,6 +116,15 @@ def test_a_bad_upload_costs_only_itself() -> None:
     assert [upload.client for upload, _ in accepted] == [1]
     assert set(refused) == {0, 2}
     assert "3 elements for a model of 50" in refused[2]
+
+
+@pytest.mark.parametrize("positions", ["all", "rice", "bitmap", "raw"])
+def test_no_coding_of_an_honest_update_is_too_large(positions: PositionCoding) -> None:
+    """The largest update, every position, in the largest coding, a position each: still within what is allowed."""
+    update = gf.SparseUpdate(1000, None, np.linspace(0.1, 1, 1000))
+    accepted, refused = server.receive([Upload(0, gf.encode(update, positions), 0.0)], 1000)
+    assert len(accepted) == 1
+    assert not refused
 
 
 def test_an_upload_counts_in_its_own_round_and_once() -> None:

@@ -14,6 +14,9 @@ from gammafl.core.sparse import SparseUpdate
 MESSAGE_OVERHEAD = 64
 """Bytes of a message beside its positions and values, generously."""
 
+LARGEST_ENTRY = 8
+"""Bytes of an entry in the largest coding: a raw position and a float32."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -27,7 +30,7 @@ class Limits:
 
     def check(self, payload: bytes, dim: int) -> None:
         """Refuses by size, before anything is decoded."""
-        most = MESSAGE_OVERHEAD + 4 * dim + dim // 8 if self.payload_bytes is None else self.payload_bytes
+        most = MESSAGE_OVERHEAD + LARGEST_ENTRY * dim if self.payload_bytes is None else self.payload_bytes
         if len(payload) > most:
             raise WireError(f"an upload of {len(payload)} bytes where {most} are allowed")
 

@@ -69,7 +69,7 @@ BAD: dict[str, tuple[Callable[[RecordDict], None], str]] = {
     "malformed": (with_payload(b"garbage"), "shorter than the header"),
     "non-finite": (with_payload(not_finite()), "finite"),
     "wrong dimension": (with_payload(encode(gf.SparseUpdate(51, [3], [1.0]))), "51 elements for a model of 50"),
-    "oversized": (with_payload(bytes(10_000)), "10000 bytes where 270 are allowed"),
+    "oversized": (with_payload(bytes(10_000)), "10000 bytes where 464 are allowed"),
     "a whole model": (whole_model, "compress"),
     "no terms": (without("gammafl"), "compress"),
     "another protocol": (with_terms(protocol=2), "same version"),
