@@ -202,6 +202,26 @@ def test_quick_results_say_that_they_prove_nothing(tmp_path: Path) -> None:
     assert "prove nothing" in (tmp_path / "study/tables.md").read_text()
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_run_that_diverges_is_named_and_the_others_go_on(tmp_path: Path, workers: int) -> None:
+    """Top-k of seed 1 never gets its k, and is missing as well."""
+    one, hears = campaign(tmp_path, workers=workers), Hears()
+    for trial in one.trials:
+        if trial.seed == 1:
+            trial.settings["stepsize"] = {"kind": "constant", "value": 1e38}
+    run_campaign(one, hears)
+    results = one.results("logistic-mini")
+    assert {(run.cell["method"], run.seed) for run in results.runs} == {(method, 0) for method in METHODS["method"]}
+    assert len(results.diverged) == 2
+    for name, why in results.diverged.items():
+        assert "seed1" in name
+        assert "not finite" in why
+        assert any(name in line for line in hears.said)
+    tables, _ = write_study(tmp_path / "study", one.study, results, TINY)
+    assert "runs that diverged" in [table.title for table in tables]
+    assert read_results(tmp_path / "study" / "study.json").diverged == results.diverged
+
+
 def test_a_level_without_the_one_it_follows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(gf.InputError, match="keeps as many entries as gamma-fedht"):
         campaign(tmp_path, only={"method": ["top-k"]})

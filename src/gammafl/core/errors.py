@@ -5,6 +5,10 @@ class InputError(ValueError):
     """A mistake in what was given to gammafl; the command line prints it as one line, exit code 2."""
 
 
+class Diverged(InputError):
+    """An update that holds NaN or infinity: training went beyond what numbers can hold."""
+
+
 class WireError(InputError):
     """Bytes that are not a well-formed message of docs/wire-format.md."""
 

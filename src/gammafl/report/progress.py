@@ -93,7 +93,7 @@ class Bars:
 
 
 class Overall:
-    """Many runs as one piece of work: a line when a run ends, and the time left at the pace so far.
+    """Many runs as one piece of work: a bar, or a line at every twentieth; a line when a run ends; the time left.
 
     `expected` is run → the seconds that it was expected to take, `total` their sum over all runs, known or not yet.
     What was expected serves as a measure of work only; the pace is measured.
@@ -107,6 +107,7 @@ class Overall:
         self._shares: dict[str, float] = {}
         self._first: dict[str, float] = {}
         self._began = time.perf_counter()
+        self._twentieth = 0
 
     def say(self, text: str) -> None:
         self.inner.say(text)
@@ -120,6 +121,9 @@ class Overall:
             self.say(f"{ended}/{self.runs} {status.run}: {status.text()}  {self.time_left()}")
         elif isinstance(self.inner, Bars):
             self.inner.update(replace(status, run=f"all {self.runs} runs", round=self._percent(), rounds=100))
+        elif (twentieth := self._percent() // 5) > self._twentieth:
+            self._twentieth = twentieth
+            self.say(f"{self._percent()}% of {self.runs} runs done, {self.time_left()}")
 
     def time_left(self) -> str:
         """'about 12 min left', from the work of this session alone: a resumed run began further on."""

@@ -30,7 +30,10 @@ def study(
     collect: Annotated[bool, typer.Option("--collect", help="Run nothing: show what is finished.")] = False,
     data_dir: Annotated[Path | None, typer.Option(help="Take the data set from this directory.")] = None,
 ) -> None:
-    """A figure or table of the paper: run what is missing, say which claims hold, draw it."""
+    """A figure or table of the paper: run what is missing, say which claims hold, draw it.
+
+    Exit code 1 if training diverged in some run; the others are shown.
+    """
     from gammafl.studies.catalogue import STUDIES, study_named
 
     if name == "list":
@@ -111,3 +114,6 @@ def _run_and_show(campaign: "Campaign") -> None:
         print(f"in {path}: study.json, tables.md{_page(path)}")
     if options.quick:
         print(QUICK_NOTE)
+    if campaign.diverged:
+        print(f"{len(campaign.diverged)} run(s) diverged: {', '.join(campaign.diverged)}", file=sys.stderr)
+        sys.exit(1)

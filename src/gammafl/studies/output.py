@@ -42,7 +42,7 @@ def write_study(
     shown = study.tables(results)
     document = to_json(study, results, judged, shown, settings)
     write_atomically(path / "study.json", _text(document).encode())
-    tables = [*shown, verdict_table(study, judged, results)]
+    tables = [*shown, *diverged_table(results), verdict_table(study, judged, results)]
     notes = [QUICK_NOTE, ""] if results.quick else []
     (path / "tables.md").write_text("\n".join([*notes, *(table.markdown() for table in tables)]))
     return tables, [file for picture in study.pictures(results) for file in draw(picture, path)]
@@ -70,6 +70,7 @@ def to_json(
         "factors": results.levels,
         "claims": [_verdict_json(verdict) for verdict in judged],
         "tables": [{"title": t.title, "columns": t.columns, "rows": t.rows, "note": t.note} for t in tables],
+        "diverged": dict(results.diverged),
         "runs": [
             {"name": r.name, "cell": r.cell, "seed": r.seed, "figures": r.figures, "curve": r.curve}
             for r in results.runs
@@ -87,6 +88,7 @@ def read_results(path: Path) -> Results:
         document["quick"],
         document["factors"],
         [Run(**run) for run in document["runs"]],
+        document.get("diverged", {}),
     )
 
 
@@ -114,6 +116,13 @@ def _verdict_json(verdict: Verdict) -> dict[str, Any]:
 
 def _finite(value: float) -> float | None:
     return value if abs(value) < float("inf") else None  # NaN compares false too
+
+
+def diverged_table(results: Results) -> list[TextTable]:
+    """The runs without a result, if there are any."""
+    rows = [[name, why] for name, why in results.diverged.items()]
+    note = "they are missing above, and so are runs that were to keep as much as they; claims about them are not decided"
+    return [TextTable("runs that diverged", ["run", "what happened"], rows, note, prose=True)] if rows else []
 
 
 def verdict_table(study: Study, judged: Sequence[Verdict], results: Results) -> TextTable:

@@ -16,7 +16,7 @@ from gammafl.report.progress import show_bytes
 from gammafl.report.tables import TextTable
 from gammafl.studies.catalogue import STUDIES
 from gammafl.studies.common import COLOURS
-from gammafl.studies.output import read_results
+from gammafl.studies.output import diverged_table, read_results
 from gammafl.studies.results import Results, Run
 from gammafl.studies.run_sections import comparison_section, is_comparison, is_run, run_sections
 from gammafl.tasks.data.files import write_atomically
@@ -68,7 +68,8 @@ def _study_section(document: Mapping[str, Any], results: Results) -> Section:
         _facts(results),
         document["claims"],
         [*(plot for picture in pictures for plot in plots_of(picture)), *([curves] if curves else [])],
-        [TextTable(t["title"], t["columns"], t["rows"], t["note"]) for t in document["tables"]],
+        [*(TextTable(t["title"], t["columns"], t["rows"], t["note"]) for t in document["tables"])]
+        + diverged_table(results),
         [runs_table(results.runs)] if results.runs else [],
         [("Versions, settings and factors", json.dumps(made, indent=1, ensure_ascii=False))],
     )

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from gammafl.config import RunConfig
 from gammafl.core import threads
-from gammafl.core.errors import InputError
+from gammafl.core.errors import Diverged, InputError
 from gammafl.report.progress import Progress, Status
 from gammafl.runtimes.runs import execute
 
@@ -45,12 +45,25 @@ class Runnable(Protocol):
 AnyJob = TypeVar("AnyJob", bound=Runnable)
 Follow = Callable[[AnyJob, Summary], list[AnyJob]]
 """What a finished job makes possible."""
+GiveUp = Callable[[AnyJob, Diverged], None]
+"""Hears of a job whose training diverged; the others go on."""
 
 
-def run_jobs(jobs: list[AnyJob], follow: Follow[AnyJob], workers: int, progress: Progress) -> list[Summary]:
+def raise_error(job: Runnable, error: Diverged) -> None:
+    """Nothing goes on without that job."""
+    raise error
+
+
+def run_jobs(
+    jobs: list[AnyJob],
+    follow: Follow[AnyJob],
+    workers: int,
+    progress: Progress,
+    give_up: GiveUp[AnyJob] = raise_error,
+) -> list[Summary]:
     """All of `jobs`, and what follows from them, `workers` at a time."""
     if workers == 1:
-        return _one_by_one(jobs, follow, progress)
+        return _one_by_one(jobs, follow, progress, give_up)
     done: list[Summary] = []
     with _pool(workers) as (pool, events):
         said: set[str] = set()
@@ -60,7 +73,11 @@ def run_jobs(jobs: list[AnyJob], follow: Follow[AnyJob], workers: int, progress:
             _show(events, progress, said)
             for future in finished:
                 job = waiting.pop(future)
-                done.append(_result(future, job))
+                try:
+                    done.append(_result(future, job))
+                except Diverged as error:
+                    give_up(job, error)
+                    continue
                 waiting |= {pool.submit(_work, further): further for further in follow(job, done[-1])}
         _show(events, progress, said)
     return done
@@ -76,7 +93,9 @@ def _result(future: Future[Summary], job: Runnable) -> Summary:
         ) from None
 
 
-def _one_by_one(jobs: list[AnyJob], follow: Follow[AnyJob], progress: Progress) -> list[Summary]:
+def _one_by_one(
+    jobs: list[AnyJob], follow: Follow[AnyJob], progress: Progress, give_up: GiveUp[AnyJob]
+) -> list[Summary]:
     """In this process, with one thread, so that one job takes one core."""
     done: list[Summary] = []
     left = list(jobs)
@@ -85,7 +104,11 @@ def _one_by_one(jobs: list[AnyJob], follow: Follow[AnyJob], progress: Progress) 
     try:
         while left:
             job = left.pop(0)
-            done.append(job.run(progress))
+            try:
+                done.append(job.run(progress))
+            except Diverged as error:
+                give_up(job, error)
+                continue
             left += follow(job, done[-1])
     finally:
         threads.set_count(before)

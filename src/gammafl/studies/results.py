@@ -44,6 +44,8 @@ class Results:
     quick: bool
     levels: Mapping[str, Sequence[str]]
     runs: Sequence[Run]
+    diverged: Mapping[str, str] = field(default_factory=dict)
+    """Run → what happened to it; it is not among `runs`, and neither are those that were to keep as much as it."""
 
     def pick(self, **cell: str) -> list[Run]:
         """The runs with these levels, by seed."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gammafl.core.errors import Diverged
 from gammafl.report.progress import Overall, Progress, show_duration
 from gammafl.studies.costs import PROCESS
 from gammafl.studies.declare import Study, Trial
@@ -41,6 +42,8 @@ class Campaign:
     options: Options
     jobs: "dict[Trial, StudyJob]" = field(default_factory=dict)
     done: dict[Path, Summary] = field(default_factory=dict)
+    diverged: dict[str, str] = field(default_factory=dict)
+    """Run → what happened."""
 
     def __post_init__(self) -> None:
         self._followers: dict[Trial, list[Trial]] = defaultdict(list)
@@ -98,7 +101,9 @@ class Campaign:
                 figures, curve = job.outcome(self.done[job.path])
                 runs.append(Run(job.path.name, dict(trial.cell), trial.seed, figures, curve))
         levels = {factor.name: [level.name for level in factor.levels] for factor in self.study.factors}
-        return Results(self.study.name, task, self.options.quick, levels, runs)
+        of_task = {job.path.name for trial, job in self.jobs.items() if trial.task == task}
+        diverged = {name: why for name, why in self.diverged.items() if name in of_task}
+        return Results(self.study.name, task, self.options.quick, levels, runs, diverged)
 
 
 def plan_campaign(study: Study, options: Options) -> Campaign:
@@ -129,7 +134,11 @@ def run_campaign(campaign: Campaign, progress: Progress) -> int:
         overall.expected.update({job.path.name: job.seconds() for job in further})
         return further
 
-    run_jobs(jobs, follow, options.workers, overall)
+    def give_up(job: "StudyJob", error: Diverged) -> None:
+        campaign.diverged[job.path.name] = str(error)
+        overall.say(f"{job.path.name} diverged and is left out: {error}")
+
+    run_jobs(jobs, follow, options.workers, overall, give_up)
     return len(remaining)
 
 
