@@ -12,7 +12,7 @@ import numpy as np
 
 from gammafl.core import kernels
 from gammafl.core.compressors import Compressor
-from gammafl.core.errors import Diverged, InputError, require
+from gammafl.core.errors import DivergedError, InputError, require
 from gammafl.core.kernels import Vector
 from gammafl.core.sparse import MAX_DIM, SparseUpdate
 
@@ -82,7 +82,7 @@ class ErrorFeedback:
         with np.errstate(over="ignore", invalid="ignore"):
             wanted = self.residual + delta
         if bad := np.flatnonzero(~np.isfinite(wanted))[:1].tolist():
-            raise Diverged(
+            raise DivergedError(
                 f"the update is not finite: {delta[bad[0]]} at position {bad[0]} of {self.dim}"
                 f" (residual {self.residual[bad[0]]}); nothing was changed. A smaller stepsize usually helps."
             )

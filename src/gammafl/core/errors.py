@@ -5,7 +5,7 @@ class InputError(ValueError):
     """A mistake in what was given to gammafl; the command line prints it as one line, exit code 2."""
 
 
-class Diverged(InputError):
+class DivergedError(InputError):
     """An update that holds NaN or infinity: training went beyond what numbers can hold."""
 
 

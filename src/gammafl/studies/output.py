@@ -121,7 +121,7 @@ def _finite(value: float) -> float | None:
 def diverged_table(results: Results) -> list[TextTable]:
     """The runs without a result, if there are any."""
     rows = [[name, why] for name, why in results.diverged.items()]
-    note = "they are missing above, and so are runs that were to keep as much as they; claims about them are not decided"
+    note = "missing above, with the runs that were to keep as much as they; claims about them are not decided"
     return [TextTable("runs that diverged", ["run", "what happened"], rows, note, prose=True)] if rows else []
 
 

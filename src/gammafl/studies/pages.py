@@ -68,9 +68,8 @@ def _study_section(document: Mapping[str, Any], results: Results) -> Section:
         _facts(results),
         document["claims"],
         [*(plot for picture in pictures for plot in plots_of(picture)), *([curves] if curves else [])],
-        [*(TextTable(t["title"], t["columns"], t["rows"], t["note"]) for t in document["tables"])]
-        + diverged_table(results),
-        [runs_table(results.runs)] if results.runs else [],
+        [TextTable(t["title"], t["columns"], t["rows"], t["note"]) for t in document["tables"]],
+        [*diverged_table(results), *([runs_table(results.runs)] if results.runs else [])],
         [("Versions, settings and factors", json.dumps(made, indent=1, ensure_ascii=False))],
     )
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from gammafl.config import RunConfig
 from gammafl.core import threads
-from gammafl.core.errors import Diverged, InputError
+from gammafl.core.errors import DivergedError, InputError
 from gammafl.report.progress import Progress, Status
 from gammafl.runtimes.runs import execute
 
@@ -45,11 +45,11 @@ class Runnable(Protocol):
 AnyJob = TypeVar("AnyJob", bound=Runnable)
 Follow = Callable[[AnyJob, Summary], list[AnyJob]]
 """What a finished job makes possible."""
-GiveUp = Callable[[AnyJob, Diverged], None]
+GiveUp = Callable[[AnyJob, DivergedError], None]
 """Hears of a job whose training diverged; the others go on."""
 
 
-def raise_error(job: Runnable, error: Diverged) -> None:
+def raise_error(job: Runnable, error: DivergedError) -> None:
     """Nothing goes on without that job."""
     raise error
 
@@ -75,7 +75,7 @@ def run_jobs(
                 job = waiting.pop(future)
                 try:
                     done.append(_result(future, job))
-                except Diverged as error:
+                except DivergedError as error:
                     give_up(job, error)
                     continue
                 waiting |= {pool.submit(_work, further): further for further in follow(job, done[-1])}
@@ -106,7 +106,7 @@ def _one_by_one(
             job = left.pop(0)
             try:
                 done.append(job.run(progress))
-            except Diverged as error:
+            except DivergedError as error:
                 give_up(job, error)
                 continue
             left += follow(job, done[-1])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gammafl.core.errors import Diverged
+from gammafl.core.errors import DivergedError
 from gammafl.report.progress import Overall, Progress, show_duration
 from gammafl.studies.costs import PROCESS
 from gammafl.studies.declare import Study, Trial
@@ -134,7 +134,7 @@ def run_campaign(campaign: Campaign, progress: Progress) -> int:
         overall.expected.update({job.path.name: job.seconds() for job in further})
         return further
 
-    def give_up(job: "StudyJob", error: Diverged) -> None:
+    def give_up(job: "StudyJob", error: DivergedError) -> None:
         campaign.diverged[job.path.name] = str(error)
         overall.say(f"{job.path.name} diverged and is left out: {error}")
 
