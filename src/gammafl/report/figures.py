@@ -123,8 +123,9 @@ def draw_intervals(estimates: Sequence[Estimate], x_label: str, title: str, stem
         if estimate.reference is not None:
             axes.plot(estimate.reference, y, "D", color="black", markerfacecolor="none", markersize=6)
     axes.axvline(0, color="black", linewidth=0.8)
-    axes.set_yticks(range(len(estimates)), [estimate.label for estimate in reversed(estimates)], fontsize=8)
-    axes.set_xlabel(x_label + "   (dot: mean, line: 95% interval over seeds, diamond: paper)", fontsize=9)
+    axes.set_yticks(range(len(estimates)), [_in_print(estimate.label) for estimate in reversed(estimates)], fontsize=8)
+    paper = ", diamond: paper" if any(estimate.reference is not None for estimate in estimates) else ""
+    axes.set_xlabel(f"{x_label}   (dot: mean, line: 95% interval over seeds{paper})", fontsize=9)
     _plain(axes)
     return _save(figure, title, stem)
 

@@ -26,7 +26,8 @@ class TextTable:
     prose: bool = False
 
     def markdown(self) -> str:
-        head = [f"| {' | '.join(self.columns)} |", "|---" + "|---:" * (len(self.columns) - 1) + "|"]
+        rule = "|---" if self.prose else "|---:"
+        head = [f"| {' | '.join(self.columns)} |", "|---" + rule * (len(self.columns) - 1) + "|"]
         lines = [f"**{self.title}**", "", *head, *(f"| {' | '.join(row)} |" for row in self.rows)]
         return "\n".join([*lines, "", self.note, ""] if self.note else [*lines, ""])
 
@@ -37,6 +38,11 @@ class TextTable:
         for row in self.rows:
             table.add_row(*(row if self.prose or not sys.stdout.isatty() else map(_unbroken, row)))
         console(to_stderr).print(table)
+
+
+def count_of(number: int, thing: str) -> str:
+    """'1 seed', '3 seeds'."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _unbroken(cell: str) -> str:
@@ -82,7 +88,7 @@ def comparison_table(title: str, summaries: Sequence[Summary]) -> TextTable:
             "less than FedAVG",
         ],
         rows,
-        f"{len({s['seed'] for s in summaries})} seed(s), {first['iterations']} iterations; ± over seeds; "
+        f"{count_of(len({s['seed'] for s in summaries}), 'seed')}, {first['iterations']} iterations; ± over seeds; "
         "uplink measured from encoded messages; Top-k and STC keep as many entries as γ-FedHT and γ-FedHT-Q",
     )
 

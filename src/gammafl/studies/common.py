@@ -6,6 +6,7 @@ from statistics import mean, stdev
 from gammafl.core.names import LABELS
 from gammafl.report.pictures import COLOURS as PALETTE
 from gammafl.report.pictures import Estimate, IntervalPicture, Picture
+from gammafl.report.tables import count_of
 from gammafl.studies.claims import Part
 from gammafl.studies.declare import Factor, Level
 from gammafl.studies.intervals import interval
@@ -117,7 +118,7 @@ def interval_picture(name: str, title: str, x_label: str, parts: Sequence[Part])
 def title_of(results: Results, text: str) -> str:
     """A picture's title: what, on which task, over how many seeds, and the warning of --quick."""
     warning = "QUICK, proves nothing · " if results.quick else ""
-    return f"{warning}{text}: {results.task}, mean of {len(results.seeds)} seed(s)"
+    return f"{warning}{text}: {results.task}, mean of {count_of(len(results.seeds), 'seed')}"
 
 
 def curve(runs: Sequence[Run], y: str, scale: float = 1.0) -> tuple[list[float], list[float]]:
