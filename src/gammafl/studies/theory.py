@@ -113,11 +113,8 @@ def _table(results: Results) -> list[TextTable]:
     rows += [[f"bound, {m}", *_bounds(results, m), "–"] for m in (FEDAVG, OURS_PROOF) if m in results.levels["method"]]
     columns = ["method", *(f"T={t:,}" for t in lengths(results)), f"slope of the last {SETTLED} [95%]"]
     note = f"n = 10, 5 a round, E = 5, d = 100; the rate claimed is T^−{RATE[results.task]:g}"
-    return [
-        TextTable(
-            f"theory: {results.task}, {what}, mean of {count_of(len(results.seeds), 'seed')}", columns, rows, note
-        )
-    ]
+    title = f"theory: {results.task}, {what}, mean of {count_of(len(results.seeds), 'seed')}"
+    return [TextTable(title, columns, rows, note)]
 
 
 def _shown(found: Interval) -> str:
