@@ -17,6 +17,7 @@ from torch import nn
 from gammafl.core.kernels import Vector
 from gammafl.tasks.base import LocalUpdate
 from gammafl.tasks.flat_module import Buffers, FlatModule
+from gammafl.tasks.kept_memory import keep_freed_memory
 from gammafl.tasks.pool_first import pool_first
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -27,6 +28,7 @@ class Replica:
     """A copy of `module`, arranged for speed."""
 
     def __init__(self, module: nn.Module, loss: Loss, buffers: Buffers) -> None:
+        keep_freed_memory()
         module = copy.deepcopy(module)
         pool_first(module)
         self.flat = FlatModule(module, buffers, channels_last=True)
