@@ -1,7 +1,7 @@
 """Memory that was freed stays with the process: the tensors of a step lie where those of the step before lay.
 
-glibc gives large blocks back to the system, which hands out new ones page by page, each cleared first: 600 page faults
-a step of the CNN, and a fifth of its time. Values don't depend on it.
+glibc gives large blocks back to the system, which hands out new ones page by page, each cleared first: up to 600 page
+faults a step of the CNN, as the heap happens to lie. Values don't depend on it.
 """
 
 import ctypes
