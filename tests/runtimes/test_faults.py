@@ -88,6 +88,22 @@ def test_with_rounded_values_it_is_so_up_to_the_roundings(name: str) -> None:
     np.testing.assert_allclose(counted + remembered, computed(plan, records), atol=1e-4)
 
 
+def test_an_update_counts_the_same_whoever_else_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is the first one minus what was counted of each client, times (n/|S|)·p_i, S being those picked."""
+    plan, states, apply = plan_for(METHODS["top-k"], Dyadic(), faults=ALL_KINDS), [], server.apply
+
+    def apply_and_look(state: server.ServerState, accepted: Any, weights: Any) -> None:
+        apply(state, accepted, weights)
+        states.append(state)
+
+    monkeypatch.setattr(server, "apply", apply_and_look)
+    _, records, counted = run(plan)
+    assert any("missing" in record for record in records)
+    shares = np.array(plan.task.client_sizes) / plan.samples
+    expected = rounds.start(plan).model - plan.clients / plan.participants * shares @ counted
+    np.testing.assert_allclose(states[-1].model, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_without_confirmation_updates_are_lost() -> None:
     plan = plan_for(METHODS["top-k"], Dyadic(), faults=ALL_KINDS.model_copy(update={"confirmed": False}))
     residuals, records, counted = run(plan)

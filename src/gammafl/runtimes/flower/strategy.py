@@ -127,6 +127,7 @@ class CompressedFedAvg(FedAvg):
         self.description = describe(self._compressor(stepsize))
         self.inbox = Inbox(self.layout.dim, self.limits, self.weighted_by_key)
         self.down = Downlink(self.layout, self.downlink)
+        self._asked = 0
         if self.ledger is not None and not self.ledger.parent.is_dir():
             raise InputError(f"ledger: there is no directory {self.ledger.parent}; make it")
 
@@ -165,7 +166,7 @@ class CompressedFedAvg(FedAvg):
         config["server-round"] = server_round
         if self.stepsize is not None:
             config[self.lr_key] = float(self.stepsize((server_round - 1) * self.local_steps))
-        self.down.sent_bytes = 0
+        self.down.sent_bytes, self._asked = 0, len(picked)
         return [self._message(node, server_round, config, MessageType.TRAIN) for node in picked]
 
     def aggregate_train(
@@ -185,12 +186,19 @@ class CompressedFedAvg(FedAvg):
                 self.min_accepted,
             )
             letters = []
-        shares = aggregate.weights([letter.weight for letter in letters], len(letters), "normalized")
-        server.apply(self.state, [(letter.upload, letter.update) for letter in letters], shares)
+        server.apply(self.state, [(letter.upload, letter.update) for letter in letters], self._weights(letters))
         server.average(self.state, self.averaging, self.rounds)
         self.inbox.confirm(letters)
         self.down.changed((letter.update for letter in letters), self.state.round)
         return self._close(server_round, mail, letters, len(failed))
+
+    def _weights(self, letters: Sequence[Letter]) -> list[float]:
+        """What each upload counts (line 19), with S the nodes that were asked: what does not arrive counts later.
+
+        The weights of those that did not answer are not known; they are taken to be like the others'.
+        """
+        shares = aggregate.weights([letter.weight for letter in letters], len(letters), "normalized")
+        return [share * len(letters) / max(len(letters), self._asked) for share in shares]
 
     def _close(
         self, server_round: int, mail: Mail, letters: Sequence[Letter], failed: int
