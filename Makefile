@@ -51,9 +51,10 @@ locked:  ## .venv from requirements.lock: every file's hash is checked, torch's 
 	$(PIP) --no-deps -e .
 	@touch .venv/train .venv/flower .venv/dev
 
-audit: .venv/dev  ## known vulnerabilities in the locked versions; asks PyPI's advisory service, fails without it
-	@test -x .audit/bin/pip-audit || { $(PYTHON) -m venv .audit && .audit/bin/python -m pip install -q pip-audit; }
-	.audit/bin/pip-audit --strict --disable-pip --no-deps -r requirements.lock
+audit: .venv/dev  ## known vulnerabilities in the locked versions: asks PyPI, or reads OSV's records, ADVISORIES=all.zip
+	@test -n "$(ADVISORIES)" || test -x .audit/bin/pip-audit || \
+		{ $(PYTHON) -m venv .audit && .audit/bin/python -m pip install -q pip-audit; }
+	@$(BIN)/python -m tests.campaigns.audit --pip-audit .audit/bin/pip-audit $(ADVISORIES:%=--advisories %)
 
 lint: .venv/dev  ## ruff and mypy
 	$(BIN)/ruff check .
