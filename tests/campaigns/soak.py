@@ -28,6 +28,7 @@ from gammafl.runtimes import runs
 from gammafl.tasks.base import LocalUpdate
 from gammafl.tasks.data.catalogue import Say
 from tests.campaigns.common import Ticker, open_files, own_bytes, resident_bytes, say, verdict
+from tests.campaigns.mutations import corpus
 from tests.problems import Quadratic
 
 SAMPLES = 400
@@ -86,6 +87,12 @@ def slope_with_interval(rounds: Numbers, values: Numbers) -> tuple[float, float]
     rest = y - y.mean() - slope * centred
     error = math.sqrt(float(rest @ rest) / (BLOCKS - 2) / float(centred @ centred))
     return slope, T_975 * error
+
+
+def compile_all() -> None:
+    """The loops of every coding. One that was first chosen in round 49,500 took 3.4 MiB to compile: no leak."""
+    for message in corpus():
+        gf.decode(message)
 
 
 def follow(path: Path, rounds: int, results: Any) -> None:
@@ -166,6 +173,7 @@ def main() -> None:
         ledger = folder / "run/rounds.jsonl"
         reader = context.Process(target=follow, args=(ledger, options.rounds, results), daemon=True)
         reader.start()
+        compile_all()
         gauge = Gauge(options.rounds)
         soak(options.rounds, folder, gauge)
         reads, problem = results.get(timeout=180)
