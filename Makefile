@@ -2,11 +2,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 LOCK_OPTIONS ?= --torch-backend cpu
+RUNS ?= 200000
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help demo flower-demo test lint format browser peers bench clean
-.PHONY: lock locked audit versions campaigns campaign-fuzz campaign-kill campaign-soak campaign-faults
+.PHONY: lock locked audit versions campaigns campaign-fuzz campaign-kill campaign-soak campaign-faults campaign-atheris
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -35,6 +36,11 @@ campaign-soak: .venv/dev  ## 120,000 rounds in one process: memory, open files, 
 campaign-faults: .venv/dev  ## accuracy where 30% of the uploads fail
 	$(BIN)/python -m tests.campaigns.faults
 
+campaign-atheris:  ## the decoder under a fuzzer that sees what it reaches; RUNS=200000
+	@test -x .atheris/bin/python || { $(PYTHON) -m venv .atheris && \
+		.atheris/bin/python -m pip install --disable-pip-version-check -q -c constraints.txt atheris numpy numba; }
+	PYTHONPATH=src .atheris/bin/python -m tests.campaigns.atheris_decoder -runs=$(RUNS)
+
 versions: .venv/dev  ## the oldest and newest supported versions of numpy, numba, torch, flwr; downloads much
 	$(BIN)/python -m tests.campaigns.versions
 
@@ -51,9 +57,10 @@ locked:  ## .venv from requirements.lock: every file's hash is checked, torch's 
 	$(PIP) --no-deps -e .
 	@touch .venv/train .venv/flower .venv/dev
 
-audit: .venv/dev  ## known vulnerabilities in the locked versions; asks PyPI's advisory service, fails without it
-	@test -x .audit/bin/pip-audit || { $(PYTHON) -m venv .audit && .audit/bin/python -m pip install -q pip-audit; }
-	.audit/bin/pip-audit --strict --disable-pip --no-deps -r requirements.lock
+audit: .venv/dev  ## known vulnerabilities in the locked versions: asks PyPI, or reads OSV's records, ADVISORIES=all.zip
+	@test -n "$(ADVISORIES)" || test -x .audit/bin/pip-audit || \
+		{ $(PYTHON) -m venv .audit && .audit/bin/python -m pip install -q pip-audit; }
+	@$(BIN)/python -m tests.campaigns.audit --pip-audit .audit/bin/pip-audit $(ADVISORIES:%=--advisories %)
 
 lint: .venv/dev  ## ruff and mypy
 	$(BIN)/ruff check .
@@ -78,7 +85,7 @@ bench: .venv/train .peers/ready  ## every measurement of docs/performance.md; an
 	$(BIN)/gammafl bench scale
 
 clean:  ## remove the environment and everything that was built
-	rm -rf .venv .peers .audit build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .peers .audit .atheris build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .venv/train: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv

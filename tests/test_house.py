@@ -14,7 +14,8 @@ ROOT = Path(gammafl.__file__).parent
 LIGHT = {"seeds", "config"}
 ALLOWED = {
     "core": {"core"},
-    "config": {"core", "wording"},
+    "config": {"core", "settings", "wording"},
+    "settings": set(),
     "wording": {"core"},
     "seeds": set(),
     "tasks": {"core", "tasks"} | LIGHT,

@@ -3,15 +3,11 @@
 import re
 from pathlib import Path
 
+from tests.campaigns.audit import pinned
+
 ROOT = Path(__file__).parents[1]
 LOCK = (ROOT / "requirements.lock").read_text()
 CONSTRAINTS = (ROOT / "constraints.txt").read_text()
-
-
-def pinned(text: str) -> dict[str, str]:
-    """Name as pip compares names → version."""
-    found = re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", text, re.MULTILINE)
-    return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in found}
 
 
 def test_the_lock_has_the_versions_of_the_constraints() -> None:

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 import gammafl as gf
 from gammafl import seeds
-from gammafl.config import Faults, UploadLimits, make_config
+from gammafl.config import Faults, make_config
 from gammafl.core.kernels import Vector
 from gammafl.federated import rounds, server
+from gammafl.federated.limits import Limits
 from gammafl.federated.plan import Plan
 from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.rounds import Record
@@ -137,7 +138,7 @@ def test_a_round_in_which_nobody_answers_leaves_the_model() -> None:
 
 
 def test_within_its_limits_a_client_sends_what_it_may_and_keeps_the_rest() -> None:
-    plan = plan_for(METHODS["fedavg"], Dyadic(), limits=UploadLimits(entries=4))
+    plan = plan_for(METHODS["fedavg"], Dyadic(), upload_limits=Limits(entries=4))
     residuals, records, counted = run(plan)
     assert all(record["kept"] == 4 * plan.participants and "refused" not in record for record in records)
     remembered = np.array([residuals.memory(client).residual for client in range(4)], np.float64)

@@ -3,19 +3,18 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from gammafl.config import EvaluationSettings, ExponentialAverage, Faults, NoAverage, TailAverage, UploadLimits
+from gammafl.config import EvaluationSettings, ExponentialAverage, Faults, NoAverage, TailAverage
 from gammafl.core.aggregate import Weighting
 from gammafl.core.compressors import Compressor
 from gammafl.core.errors import require
 from gammafl.core.stepsizes import Stepsize
 from gammafl.core.wire import PositionCoding
-from gammafl.federated.limits import Limits
+from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.tasks.base import Task, dimension
 
 TAIL_AVERAGE = TailAverage()
 EVALUATION = EvaluationSettings()
 NO_FAULTS = Faults()
-NO_LIMITS = UploadLimits()
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Plan:
     averaging: TailAverage | ExponentialAverage | NoAverage = TAIL_AVERAGE
     evaluation: EvaluationSettings = EVALUATION
     faults: Faults = NO_FAULTS
-    limits: UploadLimits = NO_LIMITS
+    upload_limits: Limits = NO_LIMITS
 
     def __post_init__(self) -> None:
         require(
@@ -55,10 +54,6 @@ class Plan:
     @cached_property
     def dim(self) -> int:
         return dimension(self.task)
-
-    @cached_property
-    def upload_limits(self) -> Limits:
-        return Limits(entries=self.limits.entries, norm=self.limits.norm)
 
     @cached_property
     def samples(self) -> int:

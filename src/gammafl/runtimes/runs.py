@@ -17,6 +17,7 @@ from gammafl.core.methods import MethodSettings, make_method
 from gammafl.core.names import LABELS
 from gammafl.core.stepsizes import Constant, ExponentialDecay, InverseDecay, Stepsize
 from gammafl.federated import partition, rounds
+from gammafl.federated.limits import Limits
 from gammafl.federated.plan import Plan
 from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.rounds import Record
@@ -174,7 +175,7 @@ def make_plan(config: RunConfig, data_dir: Path | None, say: Say) -> Plan:
         averaging=config.averaging,
         evaluation=config.evaluation,
         faults=config.faults,
-        limits=config.limits,
+        upload_limits=Limits(**config.limits.model_dump()),
     )
 
 

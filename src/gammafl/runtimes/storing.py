@@ -12,14 +12,16 @@ NO_SUCH_PLACE = (errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ENAMETOOLONG)
 
 
 @contextmanager
-def storing(path: Path | str, then: str = "go on with --resume") -> Iterator[None]:
+def storing(
+    path: Path | str, then: str = "go on with --resume", elsewhere: str = "choose another --out"
+) -> Iterator[None]:
     """A disk that is full or can't be written becomes an `InputError` that names the file and the fix."""
     try:
         yield
     except OSError as error:
         advice = f"make room, then {then}"
         if error.errno in NOT_ALLOWED:
-            advice = f"make it writable, then {then}; or choose another --out"
+            advice = f"make it writable, then {then}; or {elsewhere}"
         elif error.errno in NO_SUCH_PLACE:
-            advice = "choose another --out"
+            advice = elsewhere
         raise InputError(f"can't write {path} ({error.strerror or error}); {advice}") from None

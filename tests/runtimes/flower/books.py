@@ -27,3 +27,16 @@ def remembered(directory: Path, chosen: gammafl.flower.CompressedFedAvg) -> dict
 
 def computed(task: Quadratic, client: str) -> Vector:
     return np.sum([delta for number, delta in task.deltas if str(number) == client], axis=0, dtype=np.float64)
+
+
+def check_books(
+    task: Quadratic,
+    directory: Path,
+    chosen: gammafl.flower.CompressedFedAvg,
+    applied: dict[str, Vector],
+    clients: str,
+) -> None:
+    """All that each of `clients` computed is in the model or on its disk."""
+    rest = remembered(directory, chosen)
+    for client in clients:
+        np.testing.assert_allclose(applied[client] + rest[client], computed(task, client), atol=1e-5)

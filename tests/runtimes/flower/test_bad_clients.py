@@ -8,50 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.serverapp.strategy import FedAvg
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 import gammafl as gf
 import gammafl.flower
-from gammafl import seeds
 from gammafl.core.kernels import Vector
 from gammafl.core.wire import CHECKED, CHECKSUM, HEADER, encode
-from gammafl.runtimes.flower.terms import message_record
 from tests.problems import METHODS, Quadratic
-from tests.runtimes.flower.books import computed, remembered
 from tests.runtimes.flower.grid import InProcessGrid
 from tests.runtimes.flower.problem import quadratic_app, run, strategy, to_record
+from tests.runtimes.flower.spoil import BAD_NODE, with_metrics, with_payload, with_terms, without
 
-BAD_NODE = 102
 METHOD = METHODS["top-k"]
-
-
-def with_payload(payload: bytes) -> Callable[[RecordDict], None]:
-    def spoil(content: RecordDict) -> None:
-        content["arrays"] = message_record("update", payload)
-
-    return spoil
-
-
-def with_metrics(**metrics: Any) -> Callable[[RecordDict], None]:
-    def spoil(content: RecordDict) -> None:
-        content["metrics"] = MetricRecord({"num-examples": 30, "train-loss": 0.1} | metrics)
-
-    return spoil
-
-
-def with_terms(**terms: Any) -> Callable[[RecordDict], None]:
-    def spoil(content: RecordDict) -> None:
-        content["gammafl"] = ConfigRecord({**content.config_records["gammafl"], **terms})
-
-    return spoil
-
-
-def without(key: str) -> Callable[[RecordDict], None]:
-    def spoil(content: RecordDict) -> None:
-        del content[key]
-
-    return spoil
 
 
 def whole_model(content: RecordDict) -> None:
@@ -141,42 +109,6 @@ def test_a_replay_is_refused(tmp_path: Path) -> None:
         assert "came after its upload 1" in record["refused"][str(BAD_NODE)]
 
 
-@pytest.mark.parametrize(
-    ("limits", "reason"),
-    [
-        (gammafl.flower.Limits(payload_bytes=20), "bytes where 20 are allowed"),
-        (gammafl.flower.Limits(weight=5), "where 5 is allowed"),
-    ],
-    ids=str,
-)
-def test_what_an_upload_may_be_can_be_limited(limits: gammafl.flower.Limits, reason: str, tmp_path: Path) -> None:
-    chosen, _, _ = run(tmp_path, 2, method=METHOD, fraction_train=1.0, limits=limits)
-    assert all(reason in text for record in chosen.history for text in record["refused"].values())
-    assert all(len(record["refused"]) == 4 for record in chosen.history)
-
-
-@pytest.mark.parametrize("limits", [gammafl.flower.Limits(entries=2), gammafl.flower.Limits(norm=0.5)], ids=str)
-@pytest.mark.parametrize("name", ["fedavg", "top-k", "stc"])
-def test_honest_clients_stay_within_the_limits_and_keep_the_rest(
-    name: str, limits: gammafl.flower.Limits, tmp_path: Path, applied: dict[str, Vector]
-) -> None:
-    """Others are refused. What was too much for one upload is sent with the next ones."""
-    task = Quadratic()
-
-    def too_much(message: Message, reply: Message) -> Message:
-        if message.metadata.dst_node_id == BAD_NODE:
-            with_payload(encode(gf.SparseUpdate(50, None, np.full(50, 7.0))))(reply.content)
-        return reply
-
-    chosen, _, _ = run(tmp_path, 6, task, too_much, method=METHODS[name], fraction_train=1.0, limits=limits)
-    for record in chosen.history:
-        assert record["clients"] == ["0", "1", "3"]
-        assert "allowed" in record["refused"][str(BAD_NODE)]
-    rest = remembered(tmp_path, chosen)
-    for client in ("0", "1", "3"):
-        np.testing.assert_allclose(applied[client] + rest[client], computed(task, client), atol=1e-5)
-
-
 @pytest.mark.parametrize("downlink", ["full", "changes"])
 def test_no_client_can_make_the_model_infinite(downlink: str, tmp_path: Path) -> None:
     """It can spoil it where no `Limits` are set; but whoever runs the server sees a finite model, and no crash."""
@@ -190,54 +122,6 @@ def test_no_client_can_make_the_model_infinite(downlink: str, tmp_path: Path) ->
     chosen, _, model = run(tmp_path, 5, fate=huge, method=METHOD, fraction_train=1.0, downlink=downlink)
     assert np.isfinite(model).all()
     assert any("beyond what float32" in text for record in chosen.history for text in record["refused"].values())
-
-
-@pytest.mark.parametrize("odd", [{"more": 1.0}, {"train-loss": [0.1, 0.2]}, {"train-loss": []}], ids=str)
-def test_odd_metrics_are_left_out_and_the_upload_counts(
-    odd: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    def bad(message: Message, reply: Message) -> Message:
-        if message.metadata.dst_node_id == BAD_NODE:
-            with_metrics(**odd)(reply.content)
-        return reply
-
-    _, _, expected = run(tmp_path / "good", 3, method=METHOD, fraction_train=1.0)
-    chosen, _, model = run(tmp_path / "bad", 3, fate=bad, method=METHOD, fraction_train=1.0)
-    assert model.tobytes() == expected.tobytes()
-    assert all(len(record["clients"]) == 4 for record in chosen.history)
-    assert "metrics of 1 replies left out" in caplog.text
-
-
-def test_a_metric_function_that_fails_costs_the_metrics_and_sees_all_that_the_app_sent(tmp_path: Path) -> None:
-    seen: list[list[str]] = []
-
-    def broken(contents: list[RecordDict], key: str) -> MetricRecord:
-        seen.extend(sorted(content) for content in contents)
-        raise ZeroDivisionError
-
-    def with_notes(message: Message, reply: Message) -> Message:
-        reply.content["notes"] = ConfigRecord({"device": "phone"})
-        return reply
-
-    chosen, _, _ = run(tmp_path, 2, fate=with_notes, method=METHOD, fraction_train=1.0, train_metrics_aggr_fn=broken)
-    assert all(len(record["clients"]) == 4 for record in chosen.history)
-    assert seen[0] == ["metrics", "notes"]
-
-
-@pytest.mark.parametrize("weight", [0, -3, float("nan"), [], 1e300], ids=str)
-def test_an_evaluation_with_a_bad_weight_is_left_out(weight: Any, tmp_path: Path) -> None:
-    task = Quadratic()
-
-    def bad(message: Message, reply: Message) -> Message:
-        if message.metadata.message_type == "evaluate" and message.metadata.dst_node_id == BAD_NODE:
-            reply.content["metrics"] = MetricRecord({"num-examples": weight, "distance": 1e9})
-        return reply
-
-    grid = InProcessGrid(quadratic_app(task, tmp_path), 4, bad)
-    chosen = strategy(method=METHOD, fraction_train=1.0, fraction_evaluate=1.0)
-    result = chosen.start(grid, to_record(task, np.zeros(50, np.float32)), 2)
-    distance = result.evaluate_metrics_clientapp[2]["distance"]
-    assert distance == pytest.approx(task.evaluate(chosen.state.model).metric)
 
 
 @pytest.mark.parametrize("disks", ["own", "copied"])
@@ -265,71 +149,6 @@ def test_of_two_nodes_with_one_partition_one_counts(
     refused = [record["refused"] for record in chosen.history]
     assert all("one partition-id" in reasons["150"] for reasons in refused[2:])
     assert "lost its stored state" not in caplog.text
-
-
-def test_client_and_server_that_disagree_on_the_method_say_where(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    chosen, _, _ = run(tmp_path, 1, client={"method": gf.TopK(5)}, method=gf.TopK(7), fraction_train=1.0)
-    assert chosen.history[0]["failed"] == 4
-    assert "client and server disagree on the method: k is 5 here and 7 there" in caplog.text
-
-
-def test_client_and_server_that_agree_train(tmp_path: Path) -> None:
-    chosen, _, _ = run(tmp_path, 2, client={"method": gf.TopK(7)}, method=gf.TopK(7), fraction_train=1.0)
-    assert [len(record["clients"]) for record in chosen.history] == [4, 4]
-
-
-def test_a_server_with_another_strategy_is_told_what_to_do(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    task = Quadratic()
-    grid = InProcessGrid(quadratic_app(task, tmp_path), 4)
-    start = to_record(task, task.initial_model(seeds.generator(0, "model")))
-    FedAvg(fraction_evaluate=0.0).start(grid, start, 1)
-    assert "use gammafl.flower.CompressedFedAvg" in caplog.text
-
-
-def test_a_directory_that_can_not_be_written_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "file").write_text("")
-    chosen, _, _ = run(tmp_path / "file", 1, method=METHOD, fraction_train=1.0)
-    assert chosen.history[0]["failed"] == 4
-    assert "GAMMAFL_STATE" in caplog.text
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"local_steps": 0},
-        {"min_accepted": 0},
-        {"downlink": "half"},
-        {"averaging": "sometimes"},
-        {"configrecord_key": "gammafl"},
-    ],
-    ids=str,
-)
-def test_a_wrong_argument_is_named(wrong: dict[str, Any]) -> None:
-    with pytest.raises(gf.InputError, match=next(iter(wrong))):
-        strategy(**wrong)
-
-
-def test_what_can_not_be_written_or_read_is_said_before_the_first_round(tmp_path: Path) -> None:
-    arrays = to_record(Quadratic(), np.zeros(50, np.float32))
-    with pytest.raises(gf.InputError, match="no directory"):
-        strategy(ledger=tmp_path / "missing" / "rounds.jsonl").begin(arrays, 3, ConfigRecord())
-    with pytest.raises(gf.InputError, match="must be a number"):
-        strategy(stepsize=None).begin(arrays, 3, ConfigRecord({"lr": "fast"}))
-
-
-@pytest.mark.parametrize("name", ["", "a/b", "x" * 200, "two\nlines"])
-def test_a_partition_id_that_is_no_name_is_refused_before_training(
-    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    task = Quadratic()
-    grid = InProcessGrid(quadratic_app(task, tmp_path), 2)
-    for context in grid.contexts.values():
-        context.node_config["partition-id"] = name
-    strategy(method=METHOD).start(grid, to_record(task, np.zeros(50, np.float32)), 1)
-    assert not task.deltas
-    assert "partition-id must be" in caplog.text
 
 
 def test_messages_expire_with_the_round(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from gammafl.core.kernels import Vector
 from gammafl.federated.client import Outbox
 from gammafl.runtimes import tensor_files
 from gammafl.runtimes.flower.layout import Layout
+from gammafl.runtimes.storing import storing
 
 LOG = logging.getLogger("flwr")
 """Flower's own, so that what we say is where an operator looks."""
@@ -32,6 +33,7 @@ LOCK_SECONDS = 0.2
 
 SPARE_BYTES = 1 << 20
 FIXED = "fixed."
+ELSEWHERE = "name another directory: compress(state_dir=…) or $GAMMAFL_STATE"
 
 
 def state_directory() -> Path:
@@ -62,14 +64,9 @@ class ClientDisk:
     @contextmanager
     def locked(self, seconds: float) -> Iterator[None]:
         """For this process alone; waits so long for another that still trains, as one that outlived its SuperNode."""
-        try:
+        with storing(self.lock_file.parent, "it takes part", ELSEWHERE):
             self.lock_file.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.lock_file, os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise InputError(
-                f"can't store the client's state in {self.lock_file.parent} ({error.strerror});"
-                " name another directory: compress(state_dir=…) or $GAMMAFL_STATE"
-            ) from None
         try:
             self._lock(handle, time.monotonic() + seconds)
             yield
@@ -124,7 +121,8 @@ class ClientDisk:
             "training": state.training,
             "method": describe(method),
         }
-        _store(self.state_file, tensors, facts)
+        with storing(self.state_file, "it takes part again; what it trained in this round is lost", ELSEWHERE):
+            tensor_files.replace(self.state_file, tensors, facts)
 
     def load_model(self, least: int, most: int) -> tuple[Vector, Layout] | None:
         """The stored model if it is of a version from `least` to `most`."""
@@ -139,7 +137,9 @@ class ClientDisk:
 
     def save_model(self, model: Vector, layout: Layout, version: int) -> None:
         fixed = {f"{FIXED}{name}": np.frombuffer(array.data, np.uint8) for name, array in layout.fixed.items()}
-        _store(self.model_file, {"model": model, **fixed}, {"version": version, "layout": layout.facts()})
+        facts = {"version": version, "layout": layout.facts()}
+        with storing(self.model_file, "it takes part again", ELSEWHERE):
+            tensor_files.replace(self.model_file, {"model": model, **fixed}, facts)
 
     def forget_model(self) -> None:
         self.model_file.unlink(missing_ok=True)
@@ -182,12 +182,3 @@ def _read(path: Path, method: Compressor, dim: int, training: str) -> ClientStat
     payload = tensors["open"].tobytes() if "open" in tensors else None
     outbox = Outbox(ErrorFeedback(method, dim, residual), facts["number"], payload)
     return ClientState(outbox, facts["incarnation"], facts["round"], facts["address"], facts["training"])
-
-
-def _store(path: Path, tensors: dict[str, np.ndarray], facts: tensor_files.Facts) -> None:
-    try:
-        tensor_files.replace(path, tensors, facts)
-    except OSError as error:
-        raise InputError(
-            f"can't store the client's state in {path} ({error.strerror}); make room. The update of this round is lost"
-        ) from None

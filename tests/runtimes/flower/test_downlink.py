@@ -1,0 +1,47 @@
+"""With changes only on the way down, a client trains on the server's model all the same."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Context, Message
+
+from tests.problems import METHODS, Quadratic
+from tests.runtimes.flower.grid import InProcessGrid
+from tests.runtimes.flower.problem import from_record, quadratic_app, strategy, to_record
+
+every_method = pytest.mark.parametrize("name", METHODS)
+
+
+@every_method
+def test_with_changes_only_every_client_trains_on_the_servers_model(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Through lost replies, restarts and lost disks, the model that a client gets is the server's bit for bit."""
+    chance, task = random.Random(1), Quadratic()
+    chosen = strategy(method=METHODS[name], downlink="changes", fraction_evaluate=1.0)
+    seen = []
+
+    def look(message: Message, context: Context, call_next: Any) -> Message:
+        seen.append(from_record(message.content.array_records["arrays"]).tobytes() == chosen.state.model.tobytes())
+        return call_next(message, context)
+
+    grid = InProcessGrid(quadratic_app(task, tmp_path, [look]), 4)
+
+    def fate(message: Message, reply: Message) -> Message | None:
+        throw = chance.random()
+        if throw < 0.1:
+            grid.restart(message.metadata.dst_node_id, chance.randrange(1000, 10**6))
+        if throw > 0.9:
+            for path in tmp_path.rglob("*.model"):
+                path.unlink()
+        return reply if throw > 0.2 else None
+
+    grid.fate = fate
+    chosen.start(grid, to_record(task, np.zeros(50, np.float32)), 30)
+    assert all(seen)
+    assert len(seen) > 60
+    assert "asks for a whole one" in caplog.text
+    assert any(record["without_model"] for record in chosen.history)
