@@ -53,8 +53,8 @@ def plot_comparison(runs: Mapping[str, Sequence[Records]], metric: str, title: s
     else:
         panels[0].set_ylim(top=1.1 * max(bottom))
     panels[0].legend(loc="lower right" if metric == "accuracy" else "upper right", frameon=False)
-    seeds = count_of(max(map(len, runs.values())), "seed")
-    explained = f"{title}\nmean of {seeds}; thin: evaluations, bold: their moving average"
+    averaged = count_of(max(map(len, runs.values())), "seed")
+    explained = f"{title}\nmean of {averaged}; thin: evaluations, bold: their moving average"
     figure.suptitle(explained, fontsize=10, x=0.01, ha="left")
     figure.savefig(path, dpi=160)
     plt.close(figure)

@@ -59,8 +59,11 @@ def test_an_upload_that_timed_out_is_sent_with_the_next_one(
 def test_an_upload_counts_the_same_whoever_else_answers(tmp_path: Path, applied: dict[str, Vector]) -> None:
     """One of four clients of equal size counts a quarter, also where it is the only one whose reply arrives."""
     task, chance = Quadratic(sizes=(10, 10, 10, 10)), random.Random(5)
-    half = {"fate": lambda message, reply: reply if chance.random() > 1 / 2 else None}
-    chosen, _, model = run(tmp_path, 8, task, **half, method=gf.Dense(), fraction_train=1.0)
+
+    def fate(message: Message, reply: Message) -> Message | None:
+        return reply if chance.random() > 1 / 2 else None
+
+    chosen, _, model = run(tmp_path, 8, task, fate, method=gf.Dense(), fraction_train=1.0)
     assert len({len(record["clients"]) for record in chosen.history}) > 1
     start = task.initial_model(seeds.generator(0, "model"))
     np.testing.assert_allclose(model, start - sum(applied.values()) / 4, atol=1e-5)
