@@ -96,3 +96,11 @@ def test_a_moving_average_leaves_a_line_of_constants_as_it_is() -> None:
 def test_a_picture_is_drawn_for_either_metric(metric: str, scale: float, tmp_path: Path) -> None:
     plot_comparison({"ht": [records(scale)], "fedavg": [records(scale)]}, metric, "title", tmp_path / "p.png")
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_table_shows_every_cell_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """Words in brackets are not taken for markup."""
+    TextTable("[title]", ["[column]", "b"], [["x [one seed]", "[bold]y"]], "[note]").print()
+    shown = capsys.readouterr().out
+    for text in ("[title]", "[column]", "[one seed]", "[bold]y", "[note]"):
+        assert text in shown

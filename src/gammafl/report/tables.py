@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from gammafl.core.names import LABELS
 from gammafl.report.progress import show_bytes, show_metric
@@ -32,11 +33,13 @@ class TextTable:
         return "\n".join([*lines, "", self.note, ""] if self.note else [*lines, ""])
 
     def print(self, to_stderr: bool = False) -> None:
-        table = Table(title=self.title, caption=self.note or None, title_justify="left", caption_justify="left")
+        note = Text(self.note) if self.note else None  # plain text: "[one seed]" would be taken for markup
+        table = Table(title=Text(self.title), caption=note, title_justify="left", caption_justify="left")
         for i, column in enumerate(self.columns):
-            table.add_column(column, justify="right" if i and not self.prose else "left", overflow="fold")
+            table.add_column(Text(column), justify="right" if i and not self.prose else "left", overflow="fold")
         for row in self.rows:
-            table.add_row(*(row if self.prose or not sys.stdout.isatty() else map(_unbroken, row)))
+            cells = row if self.prose or not sys.stdout.isatty() else map(_unbroken, row)
+            table.add_row(*map(Text, cells))
         console(to_stderr).print(table)
 
 
