@@ -22,7 +22,7 @@ flower-demo: .venv/flower  ## a real SuperLink and three SuperNodes, one of them
 test: .venv/dev  ## the test suite
 	$(BIN)/python -m pytest -n 2
 
-campaigns: campaign-fuzz campaign-kill campaign-soak campaign-faults  ## all figures of docs/reliability.md
+campaigns: campaign-fuzz campaign-kill campaign-soak campaign-faults  ## the figures of docs/reliability.md that need no download
 
 campaign-fuzz: .venv/dev  ## ten million inputs for the decoder
 	$(BIN)/python -m tests.campaigns.fuzz

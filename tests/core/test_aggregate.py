@@ -1,5 +1,7 @@
 """The server's update: line 19, the same for sparse and dense updates."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -38,3 +40,9 @@ def test_paper_weights_are_unbiased_and_normalized_weights_sum_to_one() -> None:
 def test_an_update_for_another_model_is_refused() -> None:
     with pytest.raises(gf.InputError, match="5 elements for a model of 4"):
         aggregate.subtract(np.zeros(4, np.float32), [gf.SparseUpdate(5, [4], [1.0])], [1.0])
+
+
+@pytest.mark.parametrize("weighting", ["paper", "normalized"])
+def test_an_update_counts_the_same_whether_or_not_one_of_equal_share_arrives(weighting: Any) -> None:
+    three, four = aggregate.weights([0.2] * 3, 5, weighting, picked=4), aggregate.weights([0.2] * 4, 5, weighting)
+    assert three == pytest.approx(four[:3])

@@ -65,7 +65,7 @@ def test_what_clients_computed_is_in_the_model_or_in_their_residuals(name: str) 
         before = {client: residual.copy() for client, residual in residuals.residuals().items()}
         uploads = carrier.exchange(participants, state.model, state.round)
         accepted, refused = server.receive(uploads, plan.dim, round_number=state.round)
-        server.apply(state, accepted, server.weights(plan, participants, accepted))
+        server.apply(state, accepted, server.weights(plan, accepted))
         assert not refused
         for client, residual in before.items():
             assert client in participants or np.array_equal(residual, residuals.memory(client).residual)

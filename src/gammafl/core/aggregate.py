@@ -13,16 +13,22 @@ from gammafl.core.sparse import SparseUpdate
 Weighting = Literal["paper", "normalized"]
 
 
-def weights(shares: Sequence[float], clients: int, weighting: Weighting = "paper") -> list[float]:
-    """What each participant's update counts; `shares` are the participants' p_i, `clients` is n.
+def weights(
+    shares: Sequence[float], clients: int, weighting: Weighting = "paper", picked: int | None = None
+) -> list[float]:
+    """What each update counts; `shares` are the p_i of those that arrived, `clients` is n.
 
     "paper": (n/|S|)·p_i, unbiased over the sampling, but its sum differs from 1 when shards differ in size.
     "normalized": p_i / Σ_{S} p.
+
+    |S| is `picked`, if that is more than arrived: what did not arrive returns to its client and counts later, so that
+    nobody may stand in for it, or it would count twice. Its unknown p_i is taken to be like the others'.
     """
     require(weighting in ("paper", "normalized"), f"weights must be 'paper' or 'normalized', got {weighting!r}")
     if not shares:
         return []
-    factor = clients / len(shares) if weighting == "paper" else 1 / sum(shares)
+    size = picked or len(shares)
+    factor = clients / size if weighting == "paper" else len(shares) / size / sum(shares)
     return [factor * share for share in shares]
 
 

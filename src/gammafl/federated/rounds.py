@@ -42,7 +42,7 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
         with timing.phase("server"):
             accepted, refused = server.receive(uploads, plan.dim, plan.upload_limits, state.round)
             carrier.settle({upload.client for upload, _ in accepted})
-            server.apply(state, accepted, server.weights(plan, participants, accepted))
+            server.apply(state, accepted, server.weights(plan, accepted))
             server.average(state, plan.averaging, plan.rounds)
         record: Record = {
             "round": state.round,

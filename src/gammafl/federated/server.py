@@ -76,14 +76,10 @@ def receive(
     return list(accepted.values()), refused
 
 
-def weights(plan: Plan, participants: Sequence[int], accepted: Sequence[Accepted]) -> list[float]:
-    """What each accepted upload counts (line 19), with S the clients that were picked, not those that arrived.
-
-    What does not arrive returns to its client and counts later: nobody stands in for it, or it would count twice.
-    """
-    shares = [plan.task.client_sizes[client] / plan.samples for client in participants]
-    counts = dict(zip(participants, aggregate.weights(shares, plan.clients, plan.weights), strict=True))
-    return [counts[upload.client] for upload, _ in accepted]
+def weights(plan: Plan, accepted: Sequence[Accepted]) -> list[float]:
+    """What each accepted upload counts (line 19)."""
+    shares = [plan.task.client_sizes[upload.client] / plan.samples for upload, _ in accepted]
+    return aggregate.weights(shares, plan.clients, plan.weights, plan.participants)
 
 
 def apply(state: ServerState, accepted: Sequence[Accepted], update_weights: Sequence[float]) -> None:

@@ -186,19 +186,12 @@ class CompressedFedAvg(FedAvg):
                 self.min_accepted,
             )
             letters = []
-        server.apply(self.state, [(letter.upload, letter.update) for letter in letters], self._weights(letters))
+        shares = aggregate.weights([letter.weight for letter in letters], len(letters), "normalized", self._asked)
+        server.apply(self.state, [(letter.upload, letter.update) for letter in letters], shares)
         server.average(self.state, self.averaging, self.rounds)
         self.inbox.confirm(letters)
         self.down.changed((letter.update for letter in letters), self.state.round)
         return self._close(server_round, mail, letters, len(failed))
-
-    def _weights(self, letters: Sequence[Letter]) -> list[float]:
-        """What each upload counts (line 19), with S the nodes that were asked: what does not arrive counts later.
-
-        The weights of those that did not answer are not known; they are taken to be like the others'.
-        """
-        shares = aggregate.weights([letter.weight for letter in letters], len(letters), "normalized")
-        return [share * len(letters) / max(len(letters), self._asked) for share in shares]
 
     def _close(
         self, server_round: int, mail: Mail, letters: Sequence[Letter], failed: int
