@@ -3,7 +3,10 @@
 import zlib
 from dataclasses import dataclass
 
+from gammafl.core.aggregate import subtract
 from gammafl.core.error_feedback import ErrorFeedback
+from gammafl.core.kernels import Vector
+from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import PositionCoding, decode, encode
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.tasks.base import LocalUpdate
@@ -38,6 +41,17 @@ def make_upload(
     return Upload(client, encode(fitting, positions), local.loss, round_number)
 
 
+def start_after_loss(model: Vector, lost: SparseUpdate) -> Vector:
+    """Where a client starts whose last upload did not count: the model as if it had, for this client alone.
+
+    What was lost goes out again with the next upload. Starting from the bare model, the client would find most of it
+    a second time, and the model would take the same step twice.
+    """
+    start = model.copy()
+    subtract(start, [lost], [1.0])
+    return start
+
+
 @dataclass
 class Outbox:
     """Error feedback where uploads can get lost: each is numbered, and open until the server's word about it.
@@ -57,11 +71,11 @@ class Outbox:
         other = self.open is not None and accepted == self.number and checksum != zlib.crc32(self.open)
         return accepted > self.number or other
 
-    def settle(self, accepted: int) -> bool:
-        """The server accepted upload `accepted` last: a later one returns to the residual. True if one did."""
-        lost = self.open is not None and accepted < self.number
-        if self.open is not None and lost:
-            self.memory.take_back(decode(self.open))
+    def settle(self, accepted: int) -> SparseUpdate | None:
+        """The server accepted upload `accepted` last: a later one returns to the residual, and is returned here."""
+        lost = decode(self.open) if self.open is not None and accepted < self.number else None
+        if lost is not None:
+            self.memory.take_back(lost)
         self.open = None
         return lost
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from gammafl.core.compressors import Compressor
 from gammafl.core.error_feedback import ErrorFeedback
 from gammafl.core.errors import InputError
 from gammafl.core.kernels import Vector
+from gammafl.core.sparse import SparseUpdate
 
 FILE_BYTES = 1 << 28
 """The most that a scratch file of short residuals holds: a process may have thousands of files open, not millions."""
@@ -29,6 +31,9 @@ class ResidualStore:
         self.dim = dim
         self.budget_bytes = budget_bytes
         self.folder = folder
+        self.lost: dict[int, SparseUpdate] = {}
+        """The last upload of each client whose last upload did not count; its residual holds it again."""
+
         self._memories: dict[int, ErrorFeedback] = {}
         self._files = 0
         self._free: list[Vector] = []
@@ -42,7 +47,12 @@ class ResidualStore:
         """The residual of each client that has one, for a checkpoint."""
         return {client: memory.residual for client, memory in sorted(self._memories.items()) if memory.remembers}
 
-    def restore(self, residuals: Mapping[int, Vector]) -> None:
+    def held(self) -> dict[str, Any]:
+        """What a checkpoint keeps, by the names that `restore` takes it."""
+        return {"residuals": self.residuals(), "lost": self.lost}
+
+    def restore(self, residuals: Mapping[int, Vector], lost: Mapping[int, SparseUpdate]) -> None:
+        self.lost.update(lost)
         for client in residuals:
             vector = self._zeros()
             vector[:] = residuals[client]

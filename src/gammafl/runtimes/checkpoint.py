@@ -14,6 +14,8 @@ import numpy as np
 
 from gammafl.core.errors import InputError
 from gammafl.core.kernels import Vector
+from gammafl.core.sparse import SparseUpdate
+from gammafl.core.wire import decode, encode
 from gammafl.federated.server import ServerState, Totals
 from gammafl.runtimes import tensor_files
 from gammafl.runtimes.storing import storing
@@ -21,12 +23,12 @@ from gammafl.runtimes.tensor_files import Tensors
 from gammafl.tasks.data.catalogue import Say
 
 LAST, PREVIOUS = "last.safetensors", "previous.safetensors"
-RESIDUAL = "residual."
+RESIDUAL, LOST = "residual.", "lost."
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A state, the clients' residuals, and how far the ledger had come when they were saved."""
+    """A state, the clients' residuals and lost uploads, and how far the ledger had come when they were saved."""
 
     state: ServerState
     residuals: Mapping[int, Vector]
@@ -34,6 +36,7 @@ class Saved:
     wall_seconds: float = 0.0
     phase_seconds: Mapping[str, float] = field(default_factory=dict)
     fingerprint: int | None = None
+    lost: Mapping[int, SparseUpdate] = field(default_factory=dict)
 
 
 def save(directory: Path, saved: Saved) -> None:
@@ -45,6 +48,7 @@ def save(directory: Path, saved: Saved) -> None:
     if state.average is not None:
         tensors["average"] = state.average
     tensors |= {f"{RESIDUAL}{client}": residual for client, residual in saved.residuals.items()}
+    tensors |= {f"{LOST}{client}": np.frombuffer(encode(upload), np.uint8) for client, upload in saved.lost.items()}
     facts: dict[str, Any] = {
         "round": state.round,
         "averaged_rounds": state.averaged_rounds,
@@ -85,7 +89,8 @@ def fits(saved: Saved, dim: int) -> bool:
     """Whether it is of a model of `dim` elements: a checksum says that a file is whole, not that it belongs here."""
     state, residuals = saved.state, saved.residuals
     vectors = (v for v in (state.model, state.average, *(residuals[client] for client in residuals)) if v is not None)
-    return all(vector.shape == (dim,) and vector.dtype == np.float32 for vector in vectors)
+    whole = all(vector.shape == (dim,) and vector.dtype == np.float32 for vector in vectors)
+    return whole and all(update.dim == dim for update in saved.lost.values())
 
 
 def _read(path: Path) -> Saved:
@@ -97,6 +102,13 @@ def _read(path: Path) -> Saved:
         averaged_rounds=facts["averaged_rounds"],
         totals=Totals(**facts["totals"]),
     )
-    residuals = Tensors(path, RESIDUAL)
-    times = facts["wall_seconds"], facts["phase_seconds"]
-    return Saved(state, residuals, facts["ledger_bytes"], *times, facts["fingerprint"])
+    uploads = Tensors(path, LOST)
+    return Saved(
+        state=state,
+        residuals=Tensors(path, RESIDUAL),
+        ledger_bytes=facts["ledger_bytes"],
+        wall_seconds=facts["wall_seconds"],
+        phase_seconds=facts["phase_seconds"],
+        fingerprint=facts["fingerprint"],
+        lost={client: decode(uploads[client].tobytes()) for client in uploads},
+    )

@@ -122,7 +122,7 @@ def _run(
     state = saved.state
     budget = float("inf") if config.residual_memory_mb is None else 1e6 * config.residual_memory_mb
     residuals = ResidualStore(plan.method, plan.dim, budget, directory.path / "residuals")
-    residuals.restore(saved.residuals)
+    residuals.restore(saved.residuals, saved.lost)
     metric = None
     with directory.open_ledger(saved.ledger_bytes) as ledger:
         for record in rounds.run_rounds(plan, state, carrier(plan, residuals, clock.timing), clock.timing):
@@ -130,9 +130,7 @@ def _run(
                 ledger.append(record)
                 if clock.checkpoint_due() or state.round == plan.rounds:
                     with clock.checkpointing():
-                        now = replace(
-                            saved, residuals=residuals.residuals(), ledger_bytes=ledger.sync(), **clock.readings()
-                        )
+                        now = replace(saved, ledger_bytes=ledger.sync(), **residuals.held(), **clock.readings())
                         checkpoint.save(directory.checkpoints, now)
                 metric = record.get("metric", metric)
                 progress.update(_status(config, plan, state, record, metric))

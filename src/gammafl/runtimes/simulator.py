@@ -20,7 +20,7 @@ from gammafl.core.methods import MethodSettings, make_method
 from gammafl.core.stepsizes import Stepsize
 from gammafl.core.wire import decode
 from gammafl.federated import rounds, server
-from gammafl.federated.client import Upload, make_upload
+from gammafl.federated.client import Upload, make_upload, start_after_loss
 from gammafl.federated.plan import Plan
 from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.rounds import Record
@@ -43,26 +43,39 @@ class InProcess:
         self._made: list[Upload] = []
 
     def exchange(self, participants: Sequence[int], model: Vector, round_number: int) -> list[Upload]:
-        rngs = [seeds.generator(self.plan.seed, "batches", round_number, client) for client in participants]
-        stepsizes = server.round_stepsizes(self.plan, round_number)
-        updates = self.timing.each("training", self.plan.task.train(participants, model, stepsizes, rngs))
         self._made = []
-        for client, local in zip(participants, updates, strict=True):
-            with self.timing.phase("compression"):
-                self._made += self.upload(client, local, round_number)
+        stepsizes = server.round_stepsizes(self.plan, round_number)
+        for clients, start in self._starts(participants, model):
+            rngs = [seeds.generator(self.plan.seed, "batches", round_number, client) for client in clients]
+            updates = self.timing.each("training", self.plan.task.train(clients, start, stepsizes, rngs))
+            for client, local in zip(clients, updates, strict=True):
+                with self.timing.phase("compression"):
+                    self._made += self.upload(client, local, round_number)
         return self._made
+
+    def _starts(self, participants: Sequence[int], model: Vector) -> Iterator[tuple[Sequence[int], Vector]]:
+        """Who trains from which model: most from the server's, together, and each that lost an upload from its own."""
+        lost = self.residuals.lost
+        if together := [client for client in participants if client not in lost]:
+            yield together, model
+        for client in participants:
+            if client in lost:
+                yield [client], start_after_loss(model, lost[client])
 
     def upload(self, client: int, local: LocalUpdate, round_number: int) -> list[Upload]:
         """What the client makes of its training: one upload."""
         end = (round_number + 1) * self.plan.local_steps
-        memory = self.residuals.memory(client)
-        return [make_upload(client, local, memory, end, self.plan.positions, round_number, self.plan.upload_limits)]
+        memory, limits = self.residuals.memory(client), self.plan.upload_limits
+        upload = make_upload(client, local, memory, end, self.plan.positions, round_number, limits)
+        self.residuals.lost.pop(client, None)  # it is in this one
+        return [upload]
 
     def settle(self, accepted: Collection[int]) -> None:
         """The clients are idle until a round picks them again: what did not count can return to them at once."""
         for upload in self._made:
             if upload.client not in accepted and self.plan.faults.confirmed:
-                self.residuals.memory(upload.client).take_back(decode(upload.payload))
+                lost = self.residuals.lost[upload.client] = decode(upload.payload)
+                self.residuals.memory(upload.client).take_back(lost)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Replies that get lost, nodes that restart: every update counts exactly once."""
 
 import random
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,19 @@ def test_an_upload_that_timed_out_is_sent_with_the_next_one(
     warnings = [record.message for record in caplog.records if "did not count" in record.message]
     assert len(warnings) == 1
     assert "upload 1 of client 0" in warnings[0]
+
+
+def test_a_client_that_lost_an_upload_trains_on_from_it(tmp_path: Path) -> None:
+    """A single client, everything sent: the model is in the end where it would be had every reply arrived."""
+
+    def trained(folder: str, lost: Collection[int]) -> Vector:
+        numbers = iter(range(8))
+        alone: dict[str, Any] = {"fraction_train": 1.0, "min_train_nodes": 1, "min_available_nodes": 1}
+        alone["fate"] = lambda message, reply: None if next(numbers) in lost else reply
+        _, _, model = run(tmp_path / folder, 8, Quadratic((10,)), method=gf.Dense(), **alone)
+        return model
+
+    np.testing.assert_allclose(trained("lossy", {1, 2, 5}), trained("whole", {}), atol=1e-5)
 
 
 def test_an_upload_counts_the_same_whoever_else_answers(tmp_path: Path, applied: dict[str, Vector]) -> None:

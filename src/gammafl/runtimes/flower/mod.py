@@ -16,7 +16,9 @@ from gammafl.core.compressors import Compressor
 from gammafl.core.description import build, describe
 from gammafl.core.errors import InputError, require
 from gammafl.core.kernels import Vector
+from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import decode
+from gammafl.federated.client import start_after_loss
 from gammafl.federated.limits import Limits
 from gammafl.runtimes.flower.disk import SEVERAL, ClientDisk, ClientState, new_state, state_directory
 from gammafl.runtimes.flower.layout import Layout
@@ -101,12 +103,16 @@ class Exchange:
             self.disk.save(state, method)  # the server will know us by this incarnation
             return self._ask_for_full(Answer(wants_full=True, **self._who(state)))
         model, layout = found
-        reply = call_next(self._plain(model, layout), self.context)
+        again = self._unsure(state)
+        lost = None if again else self._settle(state)
+        start = model if lost is None else start_after_loss(model, lost)
+        reply = call_next(self._plain(start, layout), self.context)
         if reply.has_error():
             return reply
         key, trained = _only_arrays(reply.content)
-        local = _update(model, layout.flatten(trained, "the model that the train function returned"))
-        payload, again = self._upload(state, local)
+        local = _update(start, layout.flatten(trained, "the model that the train function returned"))
+        payload = state.outbox.send_again(local) if again else self._send(state, local)
+        state.address = SEVERAL if again else self.context.node_id
         state.round = self.offer.round
         self.disk.save(state, method)
         reply.content[key] = message_record(UPDATE, payload)
@@ -144,27 +150,33 @@ class Exchange:
         self.disk.save(state, method)  # said once, even if the training fails
         return state
 
-    def _upload(self, state: ClientState, local: LocalUpdate) -> tuple[bytes, bool]:
-        """The next upload, or the open one again if the server can't tell whether it has it.
+    def _unsure(self, state: ClientState) -> bool:
+        """Whether an upload is open of which the server can't tell if it has it: it must be sent again.
 
         It can if it knows us by the name of our incarnation, or if the open upload was sent from the address that it
         speaks to now and nobody ever answered from there.
         """
-        outbox, named = state.outbox, self.offer.incarnation == state.incarnation
         unheard = self.offer.incarnation is None and state.address == self.context.node_id
-        if outbox.open is not None and not named and not unheard:
-            state.address = SEVERAL
-            return outbox.send_again(local), True
-        if outbox.settle(self.offer.accepted if named else 0):
+        return state.outbox.open is not None and not self._knows(state) and not unheard
+
+    def _knows(self, state: ClientState) -> bool:
+        return self.offer.incarnation == state.incarnation
+
+    def _settle(self, state: ClientState) -> SparseUpdate | None:
+        """The last upload, if it did not count."""
+        lost = state.outbox.settle(self.offer.accepted if self._knows(state) else 0)
+        if lost is not None:
             LOG.warning(
                 "gammafl: upload %d of client %s (round %d) did not count; its update is sent with the next ones",
-                outbox.number,
+                state.outbox.number,
                 self.disk.name,
                 state.round,
             )
-        state.address = self.context.node_id
+        return lost
+
+    def _send(self, state: ClientState, local: LocalUpdate) -> bytes:
         limits = Limits(entries=self.offer.entries, norm=self.offer.norm)
-        return outbox.send(local, self.offer.iteration, limits), False
+        return state.outbox.send(local, self.offer.iteration, limits)
 
     # --- the model ----------------------------------------------------------------------------------------
 
