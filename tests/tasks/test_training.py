@@ -228,7 +228,7 @@ class SometimesRandom(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.calls += 1
-        noise = torch.randn(5) if self.calls > 8 else torch.zeros(5)
+        noise = torch.randn(5) if self.calls > 4 else torch.zeros(5)
         return self.linear(x.flatten(1)) + noise
 
 

@@ -2,13 +2,15 @@
 
 torch's own threads speed up a batch of eight images by much less than their number; two clients at once are nearly
 twice as fast as one after the other. Each copy computes with one thread, so results don't depend on their number.
+There is a copy more than threads, so that the next client is ready when a thread is.
 """
 
 import copy
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +21,7 @@ from gammafl.tasks.base import LocalUpdate
 from gammafl.tasks.flat_module import Buffers, FlatModule
 from gammafl.tasks.kept_memory import keep_freed_memory
 from gammafl.tasks.pool_first import pool_first
+from gammafl.tasks.turns import turns
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Result = TypeVar("Result")
@@ -34,21 +37,25 @@ class Replica:
         self.flat = FlatModule(module, buffers, channels_last=True)
         self.loss = loss
         self._delta: Vector | None = None
+        self._losses: list[float] = []
 
-    def train(self, model: Vector, inputs: torch.Tensor, targets: torch.Tensor, stepsizes: Vector) -> LocalUpdate:
-        """A step for each stepsize, on its share of the samples; valid until the next call."""
+    def begin(self, model: Vector) -> None:
+        """The next steps start from `model`."""
         self.flat.module.train()
         self.flat.load(model)
-        size = len(inputs) // len(stepsizes)
-        total = 0.0
-        for x, y, stepsize in zip(inputs.split(size), targets.split(size), stepsizes, strict=True):
-            loss = self.loss(self.flat.module(x), y)
-            self.flat.step(loss, float(stepsize))
-            total += loss.item()
+        self._losses = []
+
+    def step(self, inputs: torch.Tensor, targets: torch.Tensor, stepsize: float) -> None:
+        loss = self.loss(self.flat.module(inputs), targets)
+        self.flat.step(loss, stepsize)
+        self._losses.append(loss.item())
+
+    def update(self, model: Vector) -> LocalUpdate:
+        """What the steps since `begin(model)` have changed; valid until the next call."""
         if self._delta is None:
             self._delta = np.empty_like(model)
         largest = self.flat.difference(model, self._delta)
-        return LocalUpdate(self._delta, total / len(stepsizes), largest)
+        return LocalUpdate(self._delta, sum(self._losses) / len(self._losses), largest)
 
     @torch.no_grad()
     def draws_random_numbers(self, model: Vector, inputs: torch.Tensor) -> bool:
@@ -60,6 +67,28 @@ class Replica:
         drew = not torch.equal(state, torch.get_rng_state())
         torch.set_rng_state(state)
         return drew
+
+
+@dataclass(frozen=True)
+class Training:
+    """A client's local steps from `model`: for each a stepsize, and a share of the samples."""
+
+    model: Vector
+    inputs: torch.Tensor
+    targets: torch.Tensor
+    stepsizes: Vector
+
+    def go_on(self, replica: Replica, steps: range, before: Future[Any] | None = None) -> LocalUpdate | None:
+        """These steps, when those `before` them are made; the update after the last one."""
+        if before is not None:
+            before.result()
+        if steps.start == 0:
+            replica.begin(self.model)
+        size = len(self.inputs) // len(self.stepsizes)
+        for number in steps:
+            share = slice(number * size, (number + 1) * size)
+            replica.step(self.inputs[share], self.targets[share], float(self.stepsizes[number]))
+        return replica.update(self.model) if steps.stop == len(self.stepsizes) else None
 
 
 class Replicas:
@@ -82,13 +111,12 @@ class Replicas:
         if threads == 1:
             yield from (job(self.first) for job in jobs)
             return
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(initializer=torch.set_num_threads, initargs=(1,), max_workers=threads)
+        pool = self._threads(threads)
         free = deque(self.get(threads))
         running: deque[tuple[Replica, Future[Result]]] = deque()
         try:
             for job in jobs:
-                running.append((replica := free.popleft(), self._pool.submit(job, replica)))
+                running.append((replica := free.popleft(), pool.submit(job, replica)))
                 if not free:
                     yield running[0][1].result()
                     free.append(running.popleft()[0])
@@ -98,7 +126,43 @@ class Replicas:
         finally:
             wait([future for _, future in running])  # nobody gets a copy that is still at work
 
+    def train(self, fetches: Sequence[Callable[[], Training]], steps: int, threads: int) -> Iterator[LocalUpdate]:
+        """The clients' updates in their order; a client's samples are fetched, by this thread, when a copy is free."""
+        if threads == 1:
+            yield from (_whole(fetch().go_on(self.first, range(steps))) for fetch in fetches)
+            return
+        pool, order = self._threads(threads), turns(len(fetches), steps, threads)
+        halved = sum(turn.steps.start > 0 for turn in order)
+        free = deque(self.get(min(len(fetches), threads + max(1, halved))))
+        begun: dict[int, tuple[Training, Replica]] = {}
+        running: dict[int, Future[LocalUpdate | None]] = {}
+        done = 0
+        try:
+            for client, share in order:
+                if client not in begun:
+                    if not free:
+                        yield _whole(running[done].result())
+                        free.append(begun.pop(done)[1])
+                        done += 1
+                    begun[client] = fetches[client](), free.popleft()
+                training, replica = begun[client]
+                running[client] = pool.submit(training.go_on, replica, share, running.get(client))
+            for client in range(done, len(fetches)):
+                yield _whole(running[client].result())
+        finally:
+            wait(running.values())  # nobody gets a copy that is still at work
+
+    def _threads(self, count: int) -> ThreadPoolExecutor:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(initializer=torch.set_num_threads, initargs=(1,), max_workers=count)
+        return self._pool
+
     def get(self, count: int) -> list[Replica]:
         while len(self._made) < count:
             self._made.append(self._make())
         return self._made[:count]
+
+
+def _whole(update: LocalUpdate | None) -> LocalUpdate:
+    assert update is not None, "a client's last turn ends with its last step"
+    return update

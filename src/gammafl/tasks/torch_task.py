@@ -17,7 +17,7 @@ from gammafl.core.errors import InputError, require
 from gammafl.core.kernels import Vector
 from gammafl.tasks.base import Evaluation, LocalUpdate
 from gammafl.tasks.flat_module import Buffers, FlatModule, shapes
-from gammafl.tasks.replicas import Loss, Replica, Replicas
+from gammafl.tasks.replicas import Loss, Replica, Replicas, Training
 from gammafl.tasks.samples import ImageSamples, Samples, Table, TensorSamples
 from gammafl.tasks.softmax_regression import SoftmaxRegression, is_softmax_regression
 
@@ -101,8 +101,14 @@ class TorchTask:
             yield from self._softmax.train(tables, draws, model, stepsizes)
             return
         at_once = self._at_once(clients[0], model)
-        yield from self._replicas.in_order(self._jobs(clients, model, stepsizes, rngs), at_once)
-        if at_once > 1 and not torch.equal(self._random_state, torch.get_rng_state()):
+        fetches = [
+            partial(self._fetch, self.clients[client], model, stepsizes, rng)
+            for client, rng in zip(clients, rngs, strict=True)
+        ]
+        self._random_state, self._drew = torch.get_rng_state(), False
+        yield from self._replicas.train(fetches, len(stepsizes), at_once)
+        self._look_for_draws()
+        if at_once > 1 and self._drew:
             raise InputError("the module draws random numbers, but not in every step; use --set threads=1")
 
     def _tables(self, clients: Sequence[int]) -> list[Table] | None:
@@ -123,17 +129,18 @@ class TorchTask:
         torch.set_num_threads(allowed if self._draws else 1)
         return 1 if self._draws else allowed
 
-    def _jobs(
-        self, clients: Sequence[int], model: Vector, stepsizes: Vector, rngs: Sequence[np.random.Generator]
-    ) -> Iterator[Callable[[Replica], LocalUpdate]]:
-        """A client's samples are fetched here, in this thread, since data sets may draw random numbers too."""
-        for client, rng in zip(clients, rngs, strict=True):
-            samples = self.clients[client]
-            draws = rng.integers(len(samples), size=len(stepsizes) * self.batch_size)
-            _seed_torch(rng)  # for what the module or the data set draws itself, such as dropout
-            inputs, targets = samples.batch(draws)  # one gather a round
-            self._random_state = torch.get_rng_state()
-            yield partial(Replica.train, model=model, inputs=inputs, targets=targets, stepsizes=stepsizes)
+    def _fetch(self, samples: Samples, model: Vector, stepsizes: Vector, rng: np.random.Generator) -> Training:
+        """What a client trains on in a round, in one gather."""
+        self._look_for_draws()
+        draws = rng.integers(len(samples), size=len(stepsizes) * self.batch_size)
+        _seed_torch(rng)  # for what the module or the data set draws itself, such as dropout
+        inputs, targets = samples.batch(draws)
+        self._random_state = torch.get_rng_state()
+        return Training(model, inputs, targets, stepsizes)
+
+    def _look_for_draws(self) -> None:
+        """Whether somebody else drew from torch's random state since the last fetch."""
+        self._drew |= not torch.equal(self._random_state, torch.get_rng_state())
 
     def evaluate(self, model: Vector) -> Evaluation:
         """As many batches at a time as there are threads; they are fetched in this thread, as for training."""
