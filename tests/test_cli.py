@@ -51,6 +51,16 @@ def test_run_writes_a_run_directory_and_says_what_came_out(
     assert json.loads((path / "summary.json").read_text())["method"] == method
 
 
+@pytest.mark.parametrize(("typed", "meant"), [("runn", "run"), ("bench simulat", "simulate"), ("data lst", "list")])
+def test_a_mistyped_command_is_answered_with_the_right_one_once(
+    typed: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = gammafl(*typed.split(), capsys=capsys)
+    assert code == 2
+    assert err.count("Did you mean") == 1
+    assert f"'{meant}'" in err
+
+
 def test_profile_shows_where_the_time_went(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = gammafl("run", "logistic-mini", "--set", "iterations=50", "--profile", capsys=capsys)
     assert code == 0

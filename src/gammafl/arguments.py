@@ -1,8 +1,20 @@
 """What the commands ask of their arguments."""
 
 from importlib.util import find_spec
+from typing import Any
+
+import click.exceptions
+from typer.core import TyperGroup
 
 from gammafl.core.errors import InputError
+
+
+class Commands(TyperGroup):
+    """Says once what a mistyped command may have meant: click does so from 8.4 on, and typer would say it again."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.suggest_commands = not hasattr(click.exceptions, "NoSuchCommand")
 
 
 def words(text: str) -> list[str]:

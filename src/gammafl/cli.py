@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gammafl.arguments import need_torch, numbers, words
+from gammafl.arguments import Commands, need_torch, numbers, words
 from gammafl.bench.commands import app as bench_app
 from gammafl.core.errors import InputError
 from gammafl.core.names import METHOD_NAMES
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gammafl.config import RunConfig
 
 app = typer.Typer(
+    cls=Commands,
     help="Federated learning over thin uplinks: γ-FedHT and what it is compared with.",
     epilog="Start with:  gammafl compare logistic-mini",
     no_args_is_help=True,
@@ -29,7 +30,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-data_app = typer.Typer(help="Data sets: list them, fetch them.", no_args_is_help=True)
+data_app = typer.Typer(cls=Commands, help="Data sets: list them, fetch them.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 app.add_typer(bench_app, name="bench")
 app.command("study", epilog="Example:  gammafl study table3 --task logistic-mini --quick")(study_command)

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from gammafl.arguments import need_torch, numbers, words
+from gammafl.arguments import Commands, need_torch, numbers, words
 
-app = typer.Typer(help="Measurements beside the machine's limit and beside peers.", no_args_is_help=True)
+app = typer.Typer(cls=Commands, help="Measurements beside the machine's limit and beside peers.", no_args_is_help=True)
 
 Repeats = Annotated[int, typer.Option(min=1, help="Turns; the median counts.")]
 
