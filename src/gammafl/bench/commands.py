@@ -42,6 +42,7 @@ def wire(
 @app.command("simulate", epilog="Example:  make peers && gammafl bench simulate --models logistic")
 def simulate(
     models: Annotated[str, typer.Option(help="Comma-separated.")] = "logistic,cnn,vgg11s",
+    clients: Annotated[str, typer.Option(help="Comma-separated; half of them take part.")] = "10,100",
     threads: Annotated[int, typer.Option(min=1, help="Threads of each contender.")] = os.cpu_count() or 1,
     repeats: Repeats = 5,
     peers: Annotated[Path, typer.Option(help="Environment with pfl and flwr[simulation].")] = Path(".peers"),
@@ -52,7 +53,7 @@ def simulate(
     from gammafl.report.progress import show_progress
 
     with show_progress() as progress:
-        for work in bench.works(words(models), threads):
+        for work in bench.works(words(models), numbers(clients, "--clients"), threads):
             bench.table(work, peers, repeats, progress).print()
 
 

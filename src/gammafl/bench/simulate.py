@@ -17,7 +17,7 @@ from typing import Any
 from gammafl.bench import peers
 from gammafl.bench.measure import verdict
 from gammafl.bench.peers.work import Work
-from gammafl.core.errors import InputError
+from gammafl.core.errors import InputError, require
 from gammafl.report.progress import Progress
 from gammafl.report.tables import TextTable
 
@@ -32,13 +32,14 @@ SECONDS = 2.0
 """About what a turn takes."""
 
 
-def works(models: Sequence[str], threads: int) -> list[Work]:
-    """The paper's settings, with 10 and with 100 clients."""
+def works(models: Sequence[str], clients: Sequence[int], threads: int) -> list[Work]:
+    """The paper's settings with so many clients."""
     batch = {"logistic": 50, "cnn": 8, "vgg11s": 8}
     unknown = [model for model in models if model not in batch]
     if unknown:
         raise InputError(f"no model {unknown[0]!r}; they are {', '.join(batch)}")
-    return [Work(model, n, n // 2, 5, batch[model], threads) for model in models for n in (10, 100)]
+    require(min(clients) >= 2, f"--clients needs at least 2, of which one takes part; got {min(clients)}")
+    return [Work(model, n, n // 2, 5, batch[model], threads) for model in models for n in clients]
 
 
 class Contender:
