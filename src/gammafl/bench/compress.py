@@ -18,6 +18,7 @@ from gammafl.report.tables import TextTable
 COPY, FUSED, CHECKED = "copy of 12 bytes an element", "γ-FedHT, fused", "γ-FedHT, fused, update checked first"
 OUR_TOP_K, TORCH_TOP_K = "Top-k, ours, with error feedback", "torch.topk alone"
 NAIVE_TOP_K, NAIVE_HT = "torch.topk with error feedback", "torch hard threshold with error feedback"
+LEAN_TOP_K = "torch.topk with error feedback, lean"
 
 
 def tables(dims: list[int], thread_counts: list[int], repeats: int) -> Iterator[TextTable]:
@@ -84,7 +85,8 @@ def _contenders(dim: int) -> dict[str, Work]:
         CHECKED: alternating(HardThreshold(THRESHOLD), update),
         OUR_TOP_K: alternating(TopK(KEPT), update, largest),
         TORCH_TOP_K: lambda: torch.topk(torch.from_numpy(update).abs(), k),
-        NAIVE_TOP_K: _in_torch(lambda wanted: _top_k(wanted, k), updates),
+        NAIVE_TOP_K: _in_torch(lambda wanted: _top_k(wanted, k), updates, beta=1.0, gamma=1.0),
+        LEAN_TOP_K: _in_torch(lambda wanted: _lean_top_k(wanted, k), updates),
         NAIVE_HT: _in_torch(_above, updates),
     }
     return works if dim > 1_000_000 else {name: repeated(work, REPEATED) for name, work in works.items()}
@@ -100,20 +102,33 @@ Selected = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """Indices and values of what is sent, and the rest."""
 
 
-def _in_torch(select: Callable[[torch.Tensor], Selected], updates: tuple[np.ndarray, np.ndarray]) -> Work:
-    """Error feedback as people write it."""
+def _in_torch(
+    select: Callable[[torch.Tensor], Selected], updates: tuple[np.ndarray, np.ndarray], **factors: float
+) -> Work:
+    """Error feedback; `factors` of residual and update, where they are written down."""
     turns = cycle([torch.from_numpy(update) for update in updates])
     residual = torch.zeros(updates[0].size)
 
     def work() -> tuple[torch.Tensor, torch.Tensor]:
         nonlocal residual
-        indices, values, residual = select(residual + next(turns))
+        update = next(turns)
+        wanted = factors["beta"] * residual + factors["gamma"] * update if factors else residual + update
+        indices, values, residual = select(wanted)
         return indices, values
 
     return work
 
 
 def _top_k(wanted: torch.Tensor, k: int) -> Selected:
+    """As people write it, after GRACE (Xu et al. 2021), whose form many have taken over: the residual is what is
+    left when the message is taken apart again."""
+    indices = torch.topk(wanted.abs(), k, sorted=False).indices
+    values = wanted.gather(0, indices)
+    return indices, values, wanted - torch.zeros_like(wanted).scatter_(0, indices, values)
+
+
+def _lean_top_k(wanted: torch.Tensor, k: int) -> Selected:
+    """With as few passes over memory as torch allows."""
     indices = torch.topk(wanted.abs(), k).indices
     rest = wanted.clone()
     rest[indices] = 0
