@@ -92,7 +92,7 @@ class Training:
 
 
 class Replicas:
-    """As many copies as work at the same time, made when they are first needed."""
+    """As many copies as work at the same time and a few more, made when they are first needed."""
 
     def __init__(self, make: Callable[[], Replica]) -> None:
         self._make = make
