@@ -3,18 +3,21 @@
 from importlib.util import find_spec
 from typing import Any
 
-import click.exceptions
 from typer.core import TyperGroup
 
 from gammafl.core.errors import InputError
 
 
 class Commands(TyperGroup):
-    """Says once what a mistyped command may have meant: click does so from 8.4 on, and typer would say it again."""
+    """Says once what a mistyped command may have meant: newer versions of click and of typer both do."""
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.suggest_commands = not hasattr(click.exceptions, "NoSuchCommand")
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except Exception as error:
+            if getattr(error, "possibilities", None):  # click's own, which it adds when it shows the error
+                error.message = error.message.partition(" Did you mean")[0]  # type: ignore[attr-defined]
+            raise
 
 
 def words(text: str) -> list[str]:
