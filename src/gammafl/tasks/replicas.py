@@ -19,7 +19,6 @@ from torch import nn
 from gammafl.core.kernels import Vector
 from gammafl.tasks.base import LocalUpdate
 from gammafl.tasks.flat_module import Buffers, FlatModule
-from gammafl.tasks.kept_memory import keep_freed_memory
 from gammafl.tasks.pool_first import pool_first
 from gammafl.tasks.turns import turns
 
@@ -31,7 +30,6 @@ class Replica:
     """A copy of `module`, arranged for speed."""
 
     def __init__(self, module: nn.Module, loss: Loss, buffers: Buffers) -> None:
-        keep_freed_memory()
         module = copy.deepcopy(module)
         pool_first(module)
         self.flat = FlatModule(module, buffers, channels_last=True)
