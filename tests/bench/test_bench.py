@@ -21,13 +21,15 @@ from gammafl.tasks.models import MODELS
 
 
 def test_what_people_write_in_torch_selects_what_we_select() -> None:
-    vector = np.random.default_rng(0).standard_normal(5000, np.float32)
+    residual, delta = np.random.default_rng(0).standard_normal((2, 5000), np.float32)
+    r, u = torch.from_numpy(residual), torch.from_numpy(delta)
     for ours, theirs in (
-        (HardThreshold(measure.THRESHOLD), compress._above(torch.from_numpy(vector))),
-        (TopK(7), compress._top_k(torch.from_numpy(vector), 7)),
+        (HardThreshold(measure.THRESHOLD), compress._above(r + u)),
+        (TopK(7), compress._top_k(r, u, 7)),
+        (TopK(7), compress._lean_top_k(r + u, 7)),
     ):
-        memory = ErrorFeedback(ours, 5000)
-        update = memory.compress(vector, 0)
+        memory = ErrorFeedback(ours, 5000, residual.copy())
+        update = memory.compress(delta, 0)
         order = theirs[0].argsort()
         np.testing.assert_array_equal(update.indices, theirs[0][order])
         np.testing.assert_array_equal(update.values, theirs[1][order])

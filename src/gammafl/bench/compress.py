@@ -85,9 +85,9 @@ def _contenders(dim: int) -> dict[str, Work]:
         CHECKED: alternating(HardThreshold(THRESHOLD), update),
         OUR_TOP_K: alternating(TopK(KEPT), update, largest),
         TORCH_TOP_K: lambda: torch.topk(torch.from_numpy(update).abs(), k),
-        NAIVE_TOP_K: _in_torch(lambda wanted: _top_k(wanted, k), updates, beta=1.0, gamma=1.0),
-        LEAN_TOP_K: _in_torch(lambda wanted: _lean_top_k(wanted, k), updates),
-        NAIVE_HT: _in_torch(_above, updates),
+        NAIVE_TOP_K: _in_torch(lambda residual, update: _top_k(residual, update, k), updates),
+        LEAN_TOP_K: _in_torch(lambda residual, update: _lean_top_k(residual + update, k), updates),
+        NAIVE_HT: _in_torch(lambda residual, update: _above(residual + update), updates),
     }
     return works if dim > 1_000_000 else {name: repeated(work, REPEATED) for name, work in works.items()}
 
@@ -102,26 +102,23 @@ Selected = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """Indices and values of what is sent, and the rest."""
 
 
-def _in_torch(
-    select: Callable[[torch.Tensor], Selected], updates: tuple[np.ndarray, np.ndarray], **factors: float
-) -> Work:
-    """Error feedback; `factors` of residual and update, where they are written down."""
+def _in_torch(select: Callable[[torch.Tensor, torch.Tensor], Selected], updates: tuple[np.ndarray, np.ndarray]) -> Work:
+    """Error feedback: what `select` takes of residual and update is sent, the rest is the residual."""
     turns = cycle([torch.from_numpy(update) for update in updates])
     residual = torch.zeros(updates[0].size)
 
     def work() -> tuple[torch.Tensor, torch.Tensor]:
         nonlocal residual
-        update = next(turns)
-        wanted = factors["beta"] * residual + factors["gamma"] * update if factors else residual + update
-        indices, values, residual = select(wanted)
+        indices, values, residual = select(residual, next(turns))
         return indices, values
 
     return work
 
 
-def _top_k(wanted: torch.Tensor, k: int) -> Selected:
+def _top_k(residual: torch.Tensor, update: torch.Tensor, k: int, beta: float = 1.0, gamma: float = 1.0) -> Selected:
     """As people write it, after GRACE (Xu et al. 2021), whose form many have taken over: the residual is what is
     left when the message is taken apart again."""
+    wanted = beta * residual + gamma * update
     indices = torch.topk(wanted.abs(), k, sorted=False).indices
     values = wanted.gather(0, indices)
     return indices, values, wanted - torch.zeros_like(wanted).scatter_(0, indices, values)

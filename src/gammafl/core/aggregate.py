@@ -13,9 +13,7 @@ from gammafl.core.sparse import SparseUpdate
 Weighting = Literal["paper", "normalized"]
 
 
-def weights(
-    shares: Sequence[float], clients: int, weighting: Weighting = "paper", picked: int | None = None
-) -> list[float]:
+def weights(shares: Sequence[float], clients: int, weighting: Weighting = "paper", picked: int = 0) -> list[float]:
     """What each update counts; `shares` are the p_i of those that arrived, `clients` is n.
 
     "paper": (n/|S|)·p_i, unbiased over the sampling, but its sum differs from 1 when shards differ in size.
@@ -27,7 +25,7 @@ def weights(
     require(weighting in ("paper", "normalized"), f"weights must be 'paper' or 'normalized', got {weighting!r}")
     if not shares:
         return []
-    size = picked or len(shares)
+    size = max(picked, len(shares))
     factor = clients / size if weighting == "paper" else len(shares) / size / sum(shares)
     return [factor * share for share in shares]
 
