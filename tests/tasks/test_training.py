@@ -112,6 +112,26 @@ def test_a_target_that_is_no_class_is_named() -> None:
         updates(task, task.initial_model(np.random.default_rng(0)))
 
 
+def test_clients_that_share_inputs_keep_their_own_labels() -> None:
+    shared, test = images(20, 6, 0), images(30, 6, 99)
+    inputs, labels = shared.tensors
+    module = nn.Sequential(nn.Flatten(), nn.Linear(108, 5))
+
+    def trained(second: torch.Tensor) -> list[LocalUpdate]:
+        task = gf.torch_task(module, [shared, TensorDataset(second, 4 - labels)], test, 6)
+        return updates(task, task.initial_model(np.random.default_rng(0)), [0, 1])
+
+    for together, apart in zip(trained(inputs), trained(inputs.clone()), strict=True):
+        np.testing.assert_array_equal(together.delta, apart.delta)
+
+
+@pytest.mark.parametrize("width", [107, 109])
+def test_inputs_of_another_width_than_the_models_are_refused_by_torch(width: int) -> None:
+    task = task_of(nn.Sequential(nn.Flatten(), nn.Linear(width, 5)), size=6)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        updates(task, task.initial_model(np.random.default_rng(0)))
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_convolutional_network_trains_as_in_a_plain_loop(threads: int) -> None:
     module = small_cnn()

@@ -12,7 +12,6 @@ from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import nn
 
 from gammafl.core import threads
@@ -57,7 +56,7 @@ class SoftmaxRegression:
     ) -> Iterator[LocalUpdate]:
         """For each client a step a stepsize, each on its share of the client's draws."""
         clients = list(zip(tables, draws, strict=True))
-        for _, sharing in groupby(clients, key=lambda client: _address(client[0].inputs)):
+        for _, sharing in groupby(clients, key=lambda client: _arrays(client[0])):
             same = list(sharing)
             for start in range(0, len(same), AT_ONCE):
                 yield from self._together(same[start : start + AT_ONCE], model, stepsizes)
@@ -65,7 +64,7 @@ class SoftmaxRegression:
     def _together(
         self, clients: Sequence[tuple[Table, Indices]], model: Vector, stepsizes: Vector
     ) -> Iterator[LocalUpdate]:
-        """Clients that share an array of inputs, shared out over the threads."""
+        """Clients that share their arrays, shared out over the threads."""
         data, count = clients[0][0], len(clients)
         rows = np.stack([drawn if table.rows is None else table.rows[drawn] for table, drawn in clients])
         if len(self._deltas) < count:
@@ -105,8 +104,9 @@ class SoftmaxRegression:
                 other.result()  # nobody writes into `_deltas` any more
 
 
-def _address(array: NDArray[Any]) -> int:
-    return array.__array_interface__["data"][0]
+def _arrays(table: Table) -> tuple[int, int, int]:
+    """Equal for tables with the same inputs and labels in memory."""
+    return table.inputs.ctypes.data, table.labels.ctypes.data, len(table.inputs)
 
 
 @compiled_reordering

@@ -95,7 +95,7 @@ class TorchTask:
         Where a step draws random numbers, as dropout does, it is one client at a time with torch's own threads
         instead, since torch has one random state for all.
         """
-        if self._softmax is not None and (tables := self._tables(clients)) is not None:
+        if self._softmax is not None and (tables := self._tables(clients, self._softmax.features)) is not None:
             size = len(stepsizes) * self.batch_size
             draws = [rng.integers(self.client_sizes[i], size=size) for i, rng in zip(clients, rngs, strict=True)]
             yield from self._softmax.train(tables, draws, model, stepsizes)
@@ -111,11 +111,11 @@ class TorchTask:
         if at_once > 1 and self._drew:
             raise InputError("the module draws random numbers, but not in every step; use --set threads=1")
 
-    def _tables(self, clients: Sequence[int]) -> list[Table] | None:
-        """The clients' samples as plain arrays, if all have them."""
+    def _tables(self, clients: Sequence[int], features: int) -> list[Table] | None:
+        """The clients' samples as plain arrays, if all have them with so many columns."""
         samples = [self.clients[client] for client in clients]
         tables = [one.table() for one in samples if isinstance(one, ImageSamples | TensorSamples)]
-        found = [table for table in tables if table is not None]
+        found = [table for table in tables if table is not None and table.inputs.shape[1] == features]
         return found if len(found) == len(clients) else None
 
     def _at_once(self, client: int, model: Vector) -> int:
