@@ -185,6 +185,19 @@ MISTAKES = {
     "study's factor": ("study table3 --only clases=2", "did you mean 'classes'"),
     "study's level": ("study table3 --only classes=4", "classes has no level '4'"),
     "no level": ("study table3 --only classes", "--only takes FACTOR=LEVEL"),
+    "an empty level": ("study table3 --only classes=", "--only takes FACTOR=LEVEL"),
+    "a setting that is compared": ("study table3 --set partition.classes=3", "--only classes=2,3"),
+    "another kind of what is compared": ("study table3 --set partition.kind=iid", "--only classes=2,3"),
+    "a setting that follows": ("study table3 --set compression.k=5", "compares different settings of compression.k"),
+    "a study's seed": ("study table3 --set seed=5", "table3 takes --seeds"),
+    "a study's task as a setting": ("study table3 --set task=logistic-mini", "table3 takes --task"),
+    "a setting of no run": ("study theory --set iterations=5", "there is nothing to --set"),
+    "a setting of no table": ("study table2 --set iterations=5", "there is nothing to --set"),
+    "k of a comparison": ("compare logistic-mini --set compression.k=5", "the k that sends as many entries"),
+    "negative seed": ("compare logistic-mini --seeds 0,-1", "--seeds takes numbers of at least 0"),
+    "a seed twice": ("study table3 --seeds 1,1", "--seeds names a number twice"),
+    "threads": ("bench compress --threads 0", "--threads takes numbers of at least 1"),
+    "a key of a number": ("run logistic-mini --set partition.classes.x=3", "partition.classes:"),
     "study's setting": ("study table3 --task logistic-mini --quick --set iteratons=5", "did you mean 'iterations'"),
 }
 
@@ -225,6 +238,35 @@ def test_a_damaged_summary_or_configuration_is_named(in_tmp: Path, capsys: pytes
     (in_tmp / "mine/config.toml").write_text("seed = 3\n")
     code, _, err = gammafl(*run, "--resume", capsys=capsys)
     assert (code, "config.toml is damaged" in err) == (2, True)
+
+
+def test_a_damaged_ledger_is_named(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = ["run", "logistic-mini", "--method", "ht", *QUICK, "--out", "mine"]
+    assert gammafl(*run, capsys=capsys)[0] == 0
+    ledger = in_tmp / "mine/rounds.jsonl"
+    ledger.write_bytes(b"?" * (ledger.stat().st_size - 1) + b"\n")
+    (in_tmp / "mine/summary.json").unlink()
+    code, _, err = gammafl(*run, "--resume", capsys=capsys)
+    assert (code, "rounds.jsonl is damaged" in err) == (2, True)
+
+
+def test_a_run_in_which_nothing_ever_arrives_ends_like_any_other(
+    in_tmp: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = gammafl("run", "logistic-mini", *QUICK, "--set", "faults.absent=1", capsys=capsys)
+    assert code == 0
+    assert "– less than dense" in out
+
+
+def test_a_run_stopped_before_it_began_is_not_said_to_go_on(
+    in_tmp: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gammafl.runtimes.runs.execute", stop)
+    code, _, err = gammafl("run", "logistic-mini", "--out", "mine", capsys=capsys)
+    assert (code, err) == (130, "stopped before it began\n")
 
 
 def test_a_comparison_does_not_go_into_a_runs_directory(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,14 +25,18 @@ def words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def numbers(text: str, option: str) -> list[int]:
-    """Comma-separated, at least one."""
+def numbers(text: str, option: str, least: int = 1) -> list[int]:
+    """Comma-separated, at least one, each of them at least `least`, none twice."""
     try:
         found = [int(word) for word in words(text)]
     except ValueError:
         raise InputError(f"{option} takes whole numbers, such as {option} 0,1,2; got {text!r}") from None
     if not found:
         raise InputError(f"{option} needs at least one number")
+    if min(found) < least:
+        raise InputError(f"{option} takes numbers of at least {least}, got {min(found)}")
+    if len(set(found)) < len(found):
+        raise InputError(f"{option} names a number twice: {text}")
     return found
 
 

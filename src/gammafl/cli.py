@@ -76,7 +76,7 @@ def run(
         raise InputError(f"there is no run to resume in {path}; leave out --resume to start one")
     from_there = f" --data-dir {data_dir}" if data_dir else ""
     resuming = f"gammafl run --config {path}/config.toml --out {path}{from_there} --resume"
-    with show_progress(as_json) as progress, _told_how_to_go_on(resuming):
+    with show_progress(as_json) as progress, _told_how_to_go_on(resuming, path / "config.toml"):
         summary = execute(settings, path, resume, _existing(data_dir), progress)
     if as_json:
         print(json.dumps(summary))
@@ -110,6 +110,8 @@ def compare(
     for key in ("seed", "method"):
         if key in layers[2]:
             raise InputError(f"compare takes --{key}s, not --set {key}")
+    if "k" in layers[2].get("compression", {}):
+        raise InputError("compare gives Top-k and STC the k that sends as many entries as γ-FedHT; leave out its --set")
     name = make_config(*layers).task
     from gammafl.report.progress import show_progress
 
@@ -117,11 +119,11 @@ def compare(
     from gammafl.runtimes.run_directory import free_directory
     from gammafl.studies import compare as study
 
-    names, seed_list = study.check_methods(words(methods)), numbers(seeds, "--seeds")
+    names, seed_list = study.check_methods(words(methods)), numbers(seeds, "--seeds", 0)
     path = out or free_directory(Path("runs"), f"compare-{_short(name)}")
     if (path / "config.toml").exists():
         raise InputError(f"{path} holds a single run; choose another --out")
-    with show_progress(as_json) as progress, _told_how_to_go_on(f"the same command and --out {path}"):
+    with show_progress(as_json) as progress, _told_how_to_go_on(f"the same command and --out {path}", path):
         merged = make_config(*layers).model_dump(exclude_none=True)
         result = study.compare(merged, names, seed_list, path, jobs, progress, _existing(data_dir))
     if as_json:
@@ -250,11 +252,11 @@ def _short(task: str) -> str:
 
 
 @contextmanager
-def _told_how_to_go_on(command: str) -> Iterator[None]:
+def _told_how_to_go_on(command: str, begun: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print(f"stopped; go on with: {command}", file=sys.stderr)
+        print(f"stopped; go on with: {command}" if begun.exists() else "stopped before it began", file=sys.stderr)
         sys.exit(130)
 
 

@@ -194,6 +194,14 @@ def _value(text: str) -> Any:
         return text
 
 
+def flat(table: Mapping[str, Any], prefix: str = "") -> Table:
+    """Tables in tables as one, with the keys that --set takes: {"partition.classes": 3}."""
+    made: Table = {}
+    for key, value in table.items():
+        made |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return made
+
+
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Table:
     """`base` with what `over` says; a table with another `kind` replaces the one before."""
     merged = dict(base)

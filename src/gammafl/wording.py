@@ -27,7 +27,9 @@ def in_one_line(error: ValidationError, model: Model) -> str:
             return f"{key} is a table: set one of its keys, such as {key}.{_known_keys(place, kind, model)[0]}"
         case "missing":
             return f"{key} is missing; give it with --set {key}=…"
-    return f"{key}: {message}, got {first['input']!r}" if key and not isinstance(first["input"], dict) else message
+    if not key or first["type"] == "value_error":  # ours, which name the key themselves
+        return message
+    return f"{key}: {message}" + ("" if isinstance(first["input"], dict) else f", got {first['input']!r}")
 
 
 def _place(location: tuple[int | str, ...], model: Model) -> tuple[list[str], str | None]:

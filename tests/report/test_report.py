@@ -80,6 +80,12 @@ def records(scale: float) -> list[dict[str, Any]]:
     return made
 
 
+def test_a_message_is_shown_as_it_is_whatever_brackets_are_in_it() -> None:
+    stream = io.StringIO()
+    Bars(RichProgress(console=Console(file=stream, width=200))).say("data: from /data/[old]/[/mnt]/x")
+    assert stream.getvalue() == "data: from /data/[old]/[/mnt]/x\n"
+
+
 def test_a_curve_is_at_the_evaluations_with_the_bytes_a_participant_sent_so_far() -> None:
     iterations, sent, values = mean_curve([records(0.01), records(0.03)])
     np.testing.assert_array_equal(iterations, 15 * np.arange(1, 11))

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
@@ -16,12 +17,14 @@ from gammafl import seeds
 from gammafl.config import Faults, make_config
 from gammafl.core.kernels import Vector
 from gammafl.federated import rounds, server
+from gammafl.federated.client import Upload
 from gammafl.federated.limits import Limits
 from gammafl.federated.plan import Plan
 from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.rounds import Record
 from gammafl.runtimes.faulty import carrier, draw
 from gammafl.runtimes.runs import execute
+from gammafl.runtimes.simulator import InProcess
 from gammafl.tasks.base import LocalUpdate
 from gammafl.tasks.presets import settings_of
 from tests.conftest import repeatable
@@ -179,6 +182,19 @@ def test_a_run_with_faults_is_a_function_of_its_seed_and_resumes(tmp_path: Path)
     resumed = execute(often, tmp_path / "stopped", resume=True)
     assert repeatable(resumed) == repeatable(whole)
     assert (tmp_path / "stopped/rounds.jsonl").read_bytes() == (tmp_path / "whole/rounds.jsonl").read_bytes()
+
+
+def test_the_training_loss_counts_each_client_once() -> None:
+    losses = [1.0, 5.0]
+
+    class Repeats(InProcess):
+        def exchange(self, participants: Sequence[int], model: Vector, round_number: int) -> list[Upload]:
+            first, second = super().exchange(participants, model, round_number)
+            return [replace(first, loss=losses[0])] * 2 + [replace(second, loss=losses[1])]
+
+    plan = replace(plan_for(METHODS["ht"]), participants=2)
+    records = rounds.run_rounds(plan, rounds.start(plan), Repeats(plan, ResidualStore(plan.method, plan.dim)))
+    assert next(records)["train_loss"] == 3.0
 
 
 def test_shares_that_add_up_to_more_than_one_are_refused() -> None:

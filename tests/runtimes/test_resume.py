@@ -123,6 +123,15 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path, 
     assert same(path, unkilled)
 
 
+def test_killed_again_after_a_damaged_checkpoint_it_still_resumes(tmp_path: Path, unkilled: Path) -> None:
+    path = tmp_path / "run"
+    kill(path, "ledger", 9)
+    (path / "checkpoint" / "last.safetensors").write_bytes(b"?")
+    kill(path, "renaming", 2)
+    execute(config(), path, resume=True)
+    assert same(path, unkilled)
+
+
 def test_a_checkpoint_whose_facts_were_changed_is_damaged_too(tmp_path: Path, unkilled: Path) -> None:
     path = tmp_path / "run"
     kill(path, "ledger", 9)

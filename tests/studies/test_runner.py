@@ -11,6 +11,7 @@ from gammafl.config import make_config
 from gammafl.report.progress import Overall, Silent, Status
 from gammafl.runtimes.run_directory import RunDirectory
 from gammafl.studies.catalogue import STUDIES
+from gammafl.studies.commands import asked_for
 from gammafl.studies.jobs import run_name, training_job, trial_config
 from gammafl.studies.output import read_results, verdicts, write_study
 from gammafl.studies.runner import Campaign, Options, cost_line, plan_campaign, run_campaign
@@ -225,6 +226,16 @@ def test_a_run_that_diverges_is_named_and_the_others_go_on(tmp_path: Path, worke
 def test_a_level_without_the_one_it_follows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(gf.InputError, match="keeps as many entries as gamma-fedht"):
         campaign(tmp_path, only={"method": ["top-k"]})
+
+
+def test_levels_are_asked_for_in_one_option_or_in_several() -> None:
+    table3, theory = STUDIES["table3"], STUDIES["theory"]
+    assert (
+        asked_for(table3, ["classes=2,3"]) == asked_for(table3, ["classes=2", "classes=3"]) == {"classes": ["2", "3"]}
+    )
+    with_comma = theory.factors[0].levels[1].name
+    assert "," in with_comma
+    assert asked_for(theory, [f"method={with_comma}", "method=FedAVG"]) == {"method": [with_comma, "FedAVG"]}
 
 
 def test_full_and_quick_runs_do_not_meet(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gammafl.core.errors import WireError
+from gammafl.core.errors import WireError, require
 from gammafl.core.sparse import SparseUpdate
 
 MESSAGE_OVERHEAD = 64
@@ -27,6 +27,14 @@ class Limits:
     norm: float | None = None
     weight: float | None = None
     """What an upload may count, where clients say it themselves."""
+
+    def __post_init__(self) -> None:
+        counts = {"payload_bytes": self.payload_bytes, "entries": self.entries}
+        for name, count in counts.items():
+            whole = count is None or (isinstance(count, int) and count >= 1)
+            require(whole, f"limits: {name} must be a whole number of at least 1, got {count}")
+        for name, most in {"norm": self.norm, "weight": self.weight}.items():
+            require(most is None or most > 0, f"limits: {name} must be a positive number, got {most}")
 
     def check(self, payload: bytes, dim: int) -> None:
         """Refuses by size, before anything is decoded."""

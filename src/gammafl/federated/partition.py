@@ -52,7 +52,7 @@ def by_labels(labels: Labels, clients: int, per_client: int, equal: bool, rng: n
     for label, value in enumerate(classes):
         holders = np.flatnonzero(held[:, label])
         rows = rng.permutation(np.flatnonzero(labels == value))
-        for holder, part in zip(holders, np.array_split(rows, max(1, len(holders))), strict=False):
+        for holder, part in zip(holders, np.array_split(rows, len(holders)), strict=True):
             shards[holder].append(part)
     return [np.concatenate(parts) for parts in shards]
 

@@ -1,4 +1,4 @@
-"""The one round loop (Algorithm 1), whatever carries the messages."""
+"""The simulator's round loop (Algorithm 1), whatever carries the messages; Flower has its own, of the same parts."""
 
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Protocol
@@ -44,11 +44,12 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
             carrier.settle({upload.client for upload, _ in accepted})
             server.apply(state, accepted, server.weights(plan, accepted))
             server.average(state, plan.averaging, plan.rounds)
+        losses = {upload.client: upload.loss for upload in uploads}  # an upload may come twice
         record: Record = {
             "round": state.round,
             "iteration": state.round * plan.local_steps,
             "participants": participants,
-            "train_loss": float(np.mean([upload.loss for upload in uploads])) if uploads else None,
+            "train_loss": float(np.mean(list(losses.values()))) if losses else None,
             "kept": sum(len(update) for _, update in accepted),
             "uplink_bytes": sum(len(upload.payload) for upload, _ in accepted),
         }

@@ -23,7 +23,7 @@ Averaging = TailAverage | ExponentialAverage | NoAverage
 
 @dataclass
 class Totals:
-    """Sums over the rounds so far, of what the server received."""
+    """Sums over the rounds so far, of what the server accepted."""
 
     uploads: int = 0
     kept: int = 0

@@ -84,7 +84,7 @@ class Bars:
         self._tasks: dict[str, TaskID] = {}
 
     def say(self, text: str) -> None:
-        self.bars.console.print(text, style="dim", highlight=False)
+        self.bars.console.print(text, style="dim", highlight=False, markup=False)
 
     def update(self, status: Status) -> None:
         if status.run not in self._tasks:

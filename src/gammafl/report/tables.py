@@ -75,7 +75,7 @@ def comparison_table(title: str, summaries: Sequence[Summary]) -> TextTable:
                 spread(runs, "averaged"),
                 f"{100 * mean(run['kept_fraction'] for run in runs):.2f}%",
                 show_bytes(uplink),
-                f"{full / uplink:.1f}×",
+                times_less(full, uplink),
             ]
         )
     first = summaries[0]
@@ -108,6 +108,11 @@ def spread(runs: Sequence[Summary], key: str) -> str:
     return f"{text} ±{scale * stdev(values):.2f}"
 
 
+def times_less(full: float, uplink: float) -> str:
+    """'23.4×'; '–' where nothing was sent at all."""
+    return f"{full / uplink:.1f}×" if uplink else "–"
+
+
 def run_table(summary: Summary, path: str) -> TextTable:
     """One run in a few lines."""
     uplink = summary["uplink_bytes_per_client"]
@@ -120,7 +125,7 @@ def run_table(summary: Summary, path: str) -> TextTable:
         ["kept", f"{100 * summary['kept_fraction']:.3f}%"],
         [
             "uplink per client",
-            f"{show_bytes(uplink)} ({summary['dense_bytes_per_client'] / uplink:.1f}× less than dense)",
+            f"{show_bytes(uplink)} ({times_less(summary['dense_bytes_per_client'], uplink)} less than dense)",
         ],
         ["time", f"{summary['wall_seconds']:.1f} s"],
         ["of it, evaluation", f"{100 * summary['evaluation_seconds'] / summary['wall_seconds']:.1f}%"],

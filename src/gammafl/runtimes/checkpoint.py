@@ -22,7 +22,7 @@ from gammafl.runtimes.storing import storing
 from gammafl.runtimes.tensor_files import Tensors
 from gammafl.tasks.data.catalogue import Say
 
-LAST, PREVIOUS = "last.safetensors", "previous.safetensors"
+LAST, PREVIOUS, DAMAGED = "last.safetensors", "previous.safetensors", "damaged.safetensors"
 RESIDUAL, LOST = "residual.", "lost."
 
 
@@ -73,13 +73,21 @@ def write(path: Path, tensors: Mapping[str, Vector], facts: dict[str, Any] | Non
 
 
 def load(directory: Path, say: Say) -> Saved | None:
-    """The newest whole checkpoint; None where there is none at all."""
+    """The newest whole checkpoint; None where there is none at all.
+
+    A damaged last one is put aside, or the next `save` would put it into the place of the whole one before it.
+    """
     present = [path for name in (LAST, PREVIOUS) if (path := directory / name).exists()]
     for path in present:
         try:
-            return _read(path)
+            saved = _read(path)
         except (*tensor_files.DAMAGED, OSError) as error:
             say(f"checkpoint {path} can't be used ({error}); looking for the one before")
+            continue
+        if path != present[0]:
+            with storing(directory):
+                os.replace(present[0], directory / DAMAGED)
+        return saved
     if present:
         raise InputError(f"no checkpoint in {directory} is whole; remove the directory to start the run anew")
     return None

@@ -7,7 +7,7 @@ import numpy as np
 
 from gammafl import seeds
 from gammafl.config import Faults
-from gammafl.core.errors import InputError
+from gammafl.core.errors import DivergedError
 from gammafl.core.kernels import Vector
 from gammafl.federated.client import Upload
 from gammafl.federated.plan import Plan
@@ -37,7 +37,7 @@ class Faulty(InProcess):
         spoilt[0] = np.nan
         try:
             return super().upload(client, replace(local, delta=spoilt, largest=None), round_number)
-        except InputError:
+        except DivergedError:
             return []  # error feedback refuses it before anything is touched
 
 

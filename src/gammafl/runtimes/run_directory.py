@@ -9,7 +9,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from gammafl.config import RunConfig, make_config, read_toml, to_toml
+from gammafl.config import RunConfig, flat, make_config, read_toml, to_toml
 from gammafl.core.errors import InputError
 from gammafl.federated.rounds import Record
 from gammafl.runtimes.storing import storing
@@ -88,8 +88,11 @@ class RunDirectory:
         """The records so far; a line that is still being written is left out."""
         if not self.ledger_file.exists():
             return []
-        with self.ledger_file.open() as lines:
-            return [json.loads(line) for line in lines if line.endswith("\n")]
+        try:
+            with self.ledger_file.open() as lines:
+                return [json.loads(line) for line in lines if line.endswith("\n")]
+        except ValueError as error:
+            raise InputError(f"{self.ledger_file} is damaged ({error}); remove {self.path} to run it anew") from None
 
     def finish(self, summary: dict[str, Any]) -> None:
         with storing(self.summary_file):
@@ -142,13 +145,6 @@ def _numbered(parent: Path, name: str) -> Iterator[Path]:
 
 
 def _differences(here: RunConfig, wanted: RunConfig) -> str:
-    ours, theirs = _flat(here.model_dump()), _flat(wanted.model_dump())
+    ours, theirs = flat(here.model_dump()), flat(wanted.model_dump())
     keys = [key for key in sorted(ours.keys() | theirs.keys()) if repr(ours.get(key)) != repr(theirs.get(key))]
     return ", ".join(f"{key} = {ours.get(key)} there, {theirs.get(key)} asked for" for key in keys[:3])
-
-
-def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return flat

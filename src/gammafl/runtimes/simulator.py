@@ -34,7 +34,7 @@ from gammafl.tasks.torch_task import Metric, TorchTask
 
 
 class InProcess:
-    """Carries messages by calling the clients one after the other."""
+    """Carries messages by calling the clients, who train side by side, and upload one after the other."""
 
     def __init__(self, plan: Plan, residuals: ResidualStore, timing: Timing | None = None) -> None:
         self.plan = plan

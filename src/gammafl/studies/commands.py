@@ -11,6 +11,7 @@ from gammafl.arguments import need_torch, numbers, words
 from gammafl.core.errors import InputError
 
 if TYPE_CHECKING:
+    from gammafl.studies.declare import Study
     from gammafl.studies.runner import Campaign
 
 
@@ -46,8 +47,8 @@ def study(
     from gammafl.config import parse_settings
     from gammafl.studies.runner import Options, plan_campaign
 
-    seed_list = tuple(numbers(seeds, "--seeds")) if seeds else ()
-    chosen = {factor: words(levels) for factor, _, levels in (_factor(text) for text in only or [])}
+    seed_list = tuple(numbers(seeds, "--seeds", 0)) if seeds else ()
+    chosen = asked_for(declared, only or [])
     options = Options(
         out, tuple(words(task)), seed_list, quick, jobs, chosen, parse_settings(set_ or []), collect, data_dir
     )
@@ -85,10 +86,17 @@ def _page(path: Path) -> str:
     return ", report.html"
 
 
-def _factor(text: str) -> tuple[str, str, str]:
-    if "=" not in text:
-        raise InputError(f"--only takes FACTOR=LEVEL, such as --only classes=2,3; got {text!r}")
-    return text.partition("=")
+def asked_for(declared: "Study", only: list[str]) -> dict[str, list[str]]:
+    """Factor → the levels that are asked for; a level whose own name has a comma is asked for alone."""
+    known = {factor.name: [level.name for level in factor.levels] for factor in declared.factors}
+    chosen: dict[str, list[str]] = {}
+    for text in only:
+        factor, _, levels = text.partition("=")
+        found = [levels] if levels in known.get(factor, ()) else words(levels)
+        if not found:
+            raise InputError(f"--only takes FACTOR=LEVEL, such as --only classes=2,3; got {text!r}")
+        chosen.setdefault(factor, []).extend(found)
+    return chosen
 
 
 def _run_and_show(campaign: "Campaign") -> None:

@@ -15,6 +15,7 @@ from gammafl.studies.common import title_of
 from gammafl.studies.declare import Factor, Level, Study, Table, Trial
 from gammafl.studies.intervals import interval, slope
 from gammafl.studies.results import Results
+from gammafl.tasks.data.files import read_json
 
 DIMS = ("10000", "100000", "1000000", "10000000", "100000000")
 QUICK_DIMS = ("10000", "100000", "1000000")
@@ -38,12 +39,11 @@ class CostJob:
         return self.runs / f"cost-d{self.dim}-repetition{self.seed}"
 
     def seconds(self) -> float:
-        """Seven contenders; those of torch take about 40 ns an element."""
+        """Eight contenders; those of torch take about 40 ns an element."""
         return 1 + 1.5e-7 * self.dim * (self.turns + 1)
 
     def finished(self) -> dict[str, Any] | None:
-        file = self.path / "summary.json"
-        return dict(json.loads(file.read_text())) if file.exists() else None
+        return read_json(self.path / "summary.json")
 
     def outcome(self, summary: dict[str, Any]) -> tuple[dict[str, Any], dict[str, list[float]]]:
         return summary["figures"], {}

@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gammafl.config import merge
+from gammafl.config import flat, merge
 from gammafl.core.errors import InputError
 from gammafl.core.names import did_you_mean
 from gammafl.studies.claims import Claim
@@ -34,6 +34,11 @@ class Level:
     settings: Mapping[str, Any] = field(default_factory=dict)
     by_task: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     follows: str | None = None
+
+    def own_keys(self) -> set[str]:
+        """The settings that are this level's, so that nothing else may change them."""
+        tables = [self.settings, *self.by_task.values()]
+        return {key for table in tables for key in flat(table)} | ({"compression.k"} if self.follows else set())
 
     def table(self, task: str) -> list[Mapping[str, Any]]:
         return [self.settings, self.by_task.get("logistic-fmnist" if task == STAND_IN else task, {})]
@@ -122,6 +127,22 @@ class Study:
                 )
         return tuple(names) or self.tasks
 
+    def check_changes(self, changes: Mapping[str, Any]) -> None:
+        """Refuses a --set of what the study itself varies: its rows would not be what they are called."""
+        if changes and (self.make_job is not _train or not self.factors):
+            raise InputError(f"{self.name} trains no task, so that there is nothing to --set")
+        for key in flat(changes):
+            if key in ("seed", "task"):
+                option = {"seed": "--seeds", "task": "--task"}[key]
+                raise InputError(f"{self.name} takes {option}, not --set {key}")
+            for factor in self.factors:
+                if any(_overlap(key, own) for level in factor.levels for own in level.own_keys()):
+                    names = ",".join(level.name for level in factor.levels[:2])
+                    raise InputError(
+                        f"{self.name} compares different settings of {key} ({factor.name}), so that --set can't change"
+                        f" it; choose among them with --only {factor.name}={names}"
+                    )
+
     def restricted(self, only: Mapping[str, Sequence[str]], quick: bool) -> "Study":
         """With the levels that `only` asks for (factor → levels), or those of --quick."""
         names = [factor.name for factor in self.factors]
@@ -142,6 +163,12 @@ class Study:
             leader = next((_led(cell, level) for level in levels if level.follows), None)
             for seed in seeds:
                 yield Trial(task, cell, seed, merged(layers), leader)
+
+
+def _overlap(changed: str, own: str) -> bool:
+    """Whether a change of one setting touches the other; a table of another kind replaces all that was in it."""
+    table = changed.removesuffix("kind") if changed.endswith(".kind") else f"{changed}."
+    return changed == own or own.startswith(table) or changed.startswith(f"{own}.")
 
 
 def _led(cell: tuple[tuple[str, str], ...], level: Level) -> tuple[tuple[str, str], ...]:

@@ -3,12 +3,11 @@
 Two studies that ask for the same configuration share the run: `table3`, `table4`, `fig3` and `averaging` do.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from gammafl.config import RunConfig, make_config
+from gammafl.config import RunConfig, flat, make_config
 from gammafl.report.progress import Progress
 from gammafl.runtimes.run_directory import RunDirectory
 from gammafl.studies.compare import with_kept
@@ -67,8 +66,8 @@ def trial_config(trial: Trial) -> RunConfig:
 
 def run_name(config: RunConfig) -> str:
     """'cnn-cifar10-top-k-k733-tensor-classes3-seed0': task, method, what is not the preset's, seed."""
-    usual = _flat(make_config(settings_of(config.task), {"task": config.task}).model_dump())
-    here = _flat(config.model_dump())
+    usual = flat(make_config(settings_of(config.task), {"task": config.task}).model_dump())
+    here = flat(config.model_dump())
     parts = [
         _word(key, value)
         for key, value in here.items()
@@ -84,10 +83,3 @@ def _word(key: str, value: Any) -> str:
     if isinstance(value, str):
         return value
     return f"{last}{value:.6g}" if isinstance(value, float) else f"{last}{value}"
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
-    return flat

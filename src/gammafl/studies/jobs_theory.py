@@ -17,7 +17,7 @@ from gammafl.core.theory import convex_bound, convex_stepsize, non_convex_bound
 from gammafl.core.thresholds import Fixed, Units, in_units
 from gammafl.report.progress import Progress, Status
 from gammafl.studies.problems import CONVEXITY, DIM, LARGEST, LOCAL_STEPS, PARTICIPANTS, Kind, Separable
-from gammafl.tasks.data.files import write_atomically
+from gammafl.tasks.data.files import read_json, write_atomically
 
 INITIAL = 0.5
 """λ_0 on the update; HT gets λ_0/√2, the largest value that γ-FedHT's threshold takes."""
@@ -45,11 +45,8 @@ class TheoryJob:
         return 0.1 + STEPS * PARTICIPANTS * self.iterations
 
     def finished(self) -> dict[str, Any] | None:
-        file = self.path / "summary.json"
-        if not file.exists():
-            return None
-        summary: dict[str, Any] = json.loads(file.read_text())
-        if summary["settings"] != self.settings():
+        summary = read_json(self.path / "summary.json")
+        if summary is not None and summary.get("settings") != self.settings():
             raise InputError(f"{self.path} holds another run; choose another --out")
         return summary
 

@@ -54,7 +54,7 @@ class Separable:
         return z if self.kind == "strongly-convex" else 2 * z / (1 + z * z) ** 2
 
     def value(self, x: NDArray[np.floating]) -> float:
-        """f(x)."""
+        """n·f(x)."""
         z = x.astype(np.float64) - self.centre
         return float((self.curvature * (z * z / 2 if self.kind == "strongly-convex" else z * z / (1 + z * z))).sum())
 

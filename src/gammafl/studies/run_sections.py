@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gammafl.config import RunConfig
+from gammafl.config import RunConfig, flat
 from gammafl.core.errors import InputError
 from gammafl.core.names import LABELS
 from gammafl.report.curves import Plot, Series, curves_plot
@@ -83,22 +83,15 @@ def run_sections(paths: Sequence[Path]) -> list[Section]:
 
 def _grouped(runs: Sequence[Loaded]) -> dict[str, list[Loaded]]:
     """Label → runs; a label says the method and in what else the runs differ."""
-    flat = [_flat(run.config.model_dump()) for run in runs]
-    keys = dict.fromkeys(key for table in flat for key in table)
-    differing = [key for key in keys if len({repr(table.get(key)) for table in flat}) > 1]
+    tables = [flat(run.config.model_dump()) for run in runs]
+    keys = dict.fromkeys(key for table in tables for key in table)
+    differing = [key for key in keys if len({repr(table.get(key)) for table in tables}) > 1]
     grouped: dict[str, list[Loaded]] = {}
-    for run, table in zip(runs, flat, strict=True):
+    for run, table in zip(runs, tables, strict=True):
         others = [key for key in differing if key not in ("seed", "method") and table.get(key) is not None]
         words = [f"{key.rpartition('.')[2]} {table[key]}" for key in others]
         grouped.setdefault(", ".join([LABELS[run.config.method], *words]), []).append(run)
     return grouped
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
-    return flat
 
 
 def _section(title: str, grouped: Mapping[str, Sequence[Loaded]], table: TextTable) -> Section:

@@ -110,6 +110,7 @@ def plan_campaign(study: Study, options: Options) -> Campaign:
     """The trials of `study` that `options` ask for."""
     tasks = study.check_tasks(options.tasks) or ("",)
     seeds = options.seeds or (study.quick_seeds if options.quick else study.seeds)
+    study.check_changes(options.settings)
     chosen = study.restricted(options.only, options.quick)
     trials = [t for task in tasks for t in chosen.trials(task, seeds, options.quick, options.settings)]
     workers = 1 if study.alone else options.workers

@@ -1,6 +1,6 @@
 """What a task is: data split over clients, a model as one flat vector, local training, evaluation.
 
-The round loop sees nothing else of a task, so that simulator, Flower and one's own code share it.
+Nothing else of a task is seen by the simulator's round loop, or by one's own code.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Context, Message
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
 
 import gammafl as gf
+import gammafl.flower
+from gammafl.core.kernels import Vector
 from gammafl.federated.client import start_after_loss
 from gammafl.runtimes import tensor_files
 from tests.problems import METHODS, Quadratic
@@ -16,6 +19,29 @@ from tests.runtimes.flower.grid import InProcessGrid
 from tests.runtimes.flower.problem import from_record, quadratic_app, strategy, to_record
 
 every_method = pytest.mark.parametrize("name", METHODS)
+
+
+def test_tensors_of_half_precision_end_the_same_whichever_way_the_model_comes_down(tmp_path: Path) -> None:
+    """What the server adds to them is finer than they are: a client must not take their rounding for its own update."""
+
+    def trained(downlink: str) -> Vector:
+        app = ClientApp(mods=[gammafl.flower.compress(tmp_path / downlink)])
+
+        @app.train()
+        def train(message: Message, context: Context) -> Message:
+            before = message.content.array_records["arrays"]["w"].numpy()
+            number = int(message.content.config_records["config"]["server-round"])  # type: ignore[arg-type]
+            step = np.random.default_rng(number).choice([0, 2**-9], before.size).astype(np.float16)
+            arrays = ArrayRecord({"w": Array(before - step)})
+            content = RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": context.node_id % 3 + 1})})
+            return Message(content, reply_to=message)
+
+        chosen = strategy(method=gf.Dense(), downlink=downlink)
+        chosen.start(InProcessGrid(app, 4), ArrayRecord({"w": Array(np.ones(20, np.float16))}), 6)
+        return chosen.state.model
+
+    assert (trained("full") != 1).any()
+    np.testing.assert_array_equal(trained("changes"), trained("full"))
 
 
 @every_method

@@ -47,6 +47,9 @@ def test_a_server_with_another_strategy_is_told_what_to_do(tmp_path: Path, caplo
         {"downlink": "half"},
         {"averaging": "sometimes"},
         {"configrecord_key": "gammafl"},
+        {"seed": -1},
+        {"stepsize": 0.1},
+        {"whole": "*running_mean"},
     ],
     ids=str,
 )
@@ -55,9 +58,25 @@ def test_a_wrong_argument_is_named(wrong: dict[str, Any]) -> None:
         strategy(**wrong)
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"payload_bytes": 0}, {"entries": -1}, {"entries": 1e6}, {"norm": -1.0}, {"weight": 0.0}], ids=str
+)
+def test_a_limit_that_is_none_is_named(wrong: dict[str, Any]) -> None:
+    with pytest.raises(gf.InputError, match=next(iter(wrong))):
+        gammafl.flower.Limits(**wrong)
+
+
+def test_a_ledger_that_can_not_be_written_any_more_does_not_end_the_training(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    chosen, _, _ = run(tmp_path, 3, method=METHOD, ledger="/dev/full")
+    assert [record["round"] for record in chosen.history] == [1, 2, 3]
+    assert caplog.text.count("could not be written") == 3
+
+
 def test_what_can_not_be_written_or_read_is_said_before_the_first_round(tmp_path: Path) -> None:
     arrays = to_record(Quadratic(), np.zeros(50, np.float32))
-    with pytest.raises(gf.InputError, match="no directory"):
+    with pytest.raises(gf.InputError, match=r"can't write .* choose another ledger"):
         strategy(ledger=tmp_path / "missing" / "rounds.jsonl").begin(arrays, 3, ConfigRecord())
     with pytest.raises(gf.InputError, match="must be a number"):
         strategy(stepsize=None).begin(arrays, 3, ConfigRecord({"lr": "fast"}))

@@ -141,9 +141,6 @@ class ClientDisk:
         with storing(self.model_file, "it takes part again", ELSEWHERE):
             tensor_files.replace(self.model_file, {"model": model, **fixed}, facts)
 
-    def forget_model(self) -> None:
-        self.model_file.unlink(missing_ok=True)
-
 
 SEVERAL = 0
 """The address of an upload that was sent from more than one."""

@@ -100,6 +100,11 @@ class Layout:
         }
         return ArrayRecord({name: trained.get(name) or self.fixed[name] for name in self.names})
 
+    def rounded(self, vector: Vector) -> Vector:
+        """`vector` as the tensors of `record(vector)` hold it, which may be less precise."""
+        exact = "float16" not in self.types.values()
+        return vector if exact else self.flatten(self.record(vector), "the model")
+
 
 def _size(shape: Sequence[int]) -> int:
     return int(np.prod(shape, dtype=np.int64))

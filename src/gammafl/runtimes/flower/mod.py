@@ -110,7 +110,7 @@ class Exchange:
         if reply.has_error():
             return reply
         key, trained = _only_arrays(reply.content)
-        local = _update(start, layout.flatten(trained, "the model that the train function returned"))
+        local = _update(layout.rounded(start), layout.flatten(trained, "the model that the train function returned"))
         payload = state.outbox.send_again(local) if again else self._send(state, local)
         state.address = SEVERAL if again else self.context.node_id
         state.round = self.offer.round

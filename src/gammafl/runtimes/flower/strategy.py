@@ -28,6 +28,7 @@ from gammafl.runtimes.flower.downlink import Downlink
 from gammafl.runtimes.flower.inbox import Inbox, Letter, Mail, alike
 from gammafl.runtimes.flower.layout import WHOLE, Layout
 from gammafl.runtimes.flower.terms import KEY, Holding, Offer
+from gammafl.runtimes.storing import storing
 
 LOG = logging.getLogger("flwr")
 
@@ -79,6 +80,10 @@ class CompressedFedAvg(FedAvg):
         require(min_accepted >= 1, f"min_accepted must be at least 1, got {min_accepted}")
         require(downlink in ("full", "changes"), f"downlink must be 'full' or 'changes', got {downlink!r}")
         require(self.configrecord_key != KEY, f"configrecord_key must not be {KEY!r}, which gammafl uses itself")
+        require(seed >= 0, f"seed must not be negative, got {seed}")
+        is_stepsize = stepsize is None or callable(stepsize)
+        require(is_stepsize, f"stepsize must be a function of t, such as gf.Constant({stepsize!r})")
+        require(not isinstance(whole, str), f"whole must be a list of patterns, such as [{whole!r}]")
         require(averaging in AVERAGINGS, f"averaging must be one of {', '.join(AVERAGINGS)}, got {averaging!r}")
         self.method = method
         self.keep = keep
@@ -128,8 +133,9 @@ class CompressedFedAvg(FedAvg):
         self.inbox = Inbox(self.layout.dim, self.limits, self.weighted_by_key)
         self.down = Downlink(self.layout, self.downlink)
         self._asked = 0
-        if self.ledger is not None and not self.ledger.parent.is_dir():
-            raise InputError(f"ledger: there is no directory {self.ledger.parent}; make it")
+        if self.ledger is not None:
+            with storing(self.ledger, "start again", "choose another ledger"), self.ledger.open("a"):
+                pass
 
     def _compressor(self, stepsize: Stepsize) -> Compressor:
         method = self.method
@@ -228,9 +234,13 @@ class CompressedFedAvg(FedAvg):
 
     def _write(self, record: dict[str, Any]) -> None:
         self.history.append(record)
-        if self.ledger is not None:
+        if self.ledger is None:
+            return
+        try:
             with self.ledger.open("a") as file:
                 file.write(json.dumps(record) + "\n")
+        except OSError as error:  # the model is worth more than its ledger
+            LOG.warning("gammafl: the line of round %d could not be written: %s", record["round"], error)
 
     # --- evaluation by clients ----------------------------------------------------------------------------
 

@@ -2,11 +2,13 @@
 
 import gzip
 import hashlib
+import json
 import lzma
 import os
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gammafl.core.errors import InputError
 
@@ -54,6 +56,16 @@ def read_plain(path: Path) -> bytes:
         raise InputError(f"{path} is damaged ({error}); remove it and fetch it again") from None
     except OSError as error:
         raise InputError(f"can't read {path}: {error.strerror}") from None
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The object in a file that was written whole; None where there is no file."""
+    try:
+        return dict(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{path} is damaged ({error}); remove it to have it made anew") from None
 
 
 def verify(content: bytes | memoryview, file: DataFile, origin: str) -> None:
