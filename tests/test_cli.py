@@ -175,6 +175,7 @@ MISTAKES = {
     "data set": ("data get fasion-mnist", "did you mean 'fashion-mnist'"),
     "data directory": ("run logistic-fmnist --method ht --data-dir nowhere", "nowhere does not exist"),
     "out is a file": ("run logistic-mini --method ht --out file.txt", "file.txt"),
+    "a page that can't be written": ("report . --out /proc/page.html", "holds no run"),
     "out can't be made": (
         "run logistic-mini --method ht --out /dev/full/run --set iterations=5",
         "/dev/full",

@@ -125,6 +125,10 @@ def losses(power: float, top_k: float) -> Figures:
 
 def test_fig1_sees_a_gap_that_grows_and_one_that_does_not() -> None:
     assert set(doctored("fig1", "logistic-fmnist", losses(2.0, 0.0)).values()) == {HOLDS}
+    linear = doctored("fig1", "logistic-fmnist", losses(1.0, 0.0))
+    assert {sentence for sentence, answer in linear.items() if answer == FAILS} == {
+        "In the convex case the distance goes with λ²"
+    }
     shrinking = doctored("fig1", "logistic-fmnist", losses(-1.0, 0.3))
     assert shrinking["HT's loss stays above FedAVG's"] == HOLDS
     assert {answer for sentence, answer in shrinking.items() if not sentence.startswith("HT's")} == {FAILS}

@@ -46,6 +46,12 @@ def test_a_mistake_in_the_file_is_named(
     assert not (in_tmp / "runs").exists()
 
 
+def test_data_for_a_task_that_brings_its_own_is_refused(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (in_tmp / "mine.py").write_text(EXAMPLE)
+    code, _, err = gammafl("run", "mine.py:build", "--data-dir", ".", capsys=capsys)
+    assert (code, "brings its own data" in err) == (2, True)
+
+
 def test_a_run_is_not_resumed_on_other_data(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (in_tmp / "mytask.py").write_text(EXAMPLE)
     run = ["run", "mytask.py:build", "--set", "iterations=20", "--out", "r"]

@@ -101,6 +101,7 @@ def asked_for(declared: "Study", only: list[str]) -> dict[str, list[str]]:
 
 def _run_and_show(campaign: "Campaign") -> None:
     from gammafl.report.progress import show_progress
+    from gammafl.runtimes.storing import storing
     from gammafl.studies.output import QUICK_NOTE, study_directory, write_study
     from gammafl.studies.runner import run_campaign
 
@@ -115,7 +116,9 @@ def _run_and_show(campaign: "Campaign") -> None:
         sys.exit(130)
     for task in options.tasks:
         path = study_directory(options.out, campaign.study, task, options.quick)
-        tables, pictures = write_study(path, campaign.study, campaign.results(task), options.settings)
+        results = campaign.results(task)
+        with storing(path, "run it again: what is finished is kept"):
+            tables, pictures = write_study(path, campaign.study, results, options.settings)
         for table in tables:
             table.print()
         print("\n".join(f"picture: {picture}" for picture in pictures))

@@ -17,6 +17,7 @@ from gammafl.core.names import LABELS, METHOD_NAMES, did_you_mean
 from gammafl.report.progress import Progress
 from gammafl.report.tables import TextTable, comparison_table
 from gammafl.runtimes.run_directory import RunDirectory
+from gammafl.runtimes.storing import storing
 from gammafl.studies.pool import Job, Summary, run_jobs
 
 FOLLOWS = {"top-k": "gamma-fedht", "stc": "gamma-fedht-q"}
@@ -85,13 +86,14 @@ def _report(out: Path, summaries: list[Summary]) -> Comparison:
     first = summaries[0]
     title = f"{first['task']}: {first['participants']} of {first['clients']} clients a round, d = {first['dim']:,}"
     table = comparison_table(title, summaries)
-    (out / "comparison.json").write_text(json.dumps(summaries, indent=2) + "\n")
-    (out / "comparison.md").write_text(table.markdown())
     runs = {
         method: [RunDirectory(out / f"{method}-seed{s['seed']}").records() for s in summaries if s["method"] == method]
         for method in LABELS
         if any(s["method"] == method for s in summaries)
     }
     picture = out / "comparison.png"
-    plot_comparison(runs, first["metric"], title, picture)
+    with storing(out, "run it again: what is finished is kept"):
+        (out / "comparison.json").write_text(json.dumps(summaries, indent=2) + "\n")
+        (out / "comparison.md").write_text(table.markdown())
+        plot_comparison(runs, first["metric"], title, picture)
     return Comparison(table, picture, summaries)

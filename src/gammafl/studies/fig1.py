@@ -3,8 +3,6 @@
 import math
 from itertools import pairwise
 
-import numpy as np
-
 from gammafl.report.pictures import Line, LinePicture, Panel, Picture
 from gammafl.report.tables import TextTable
 from gammafl.studies.claims import Claim, Part
@@ -57,17 +55,13 @@ def _grows(results: Results) -> list[Part]:
 
 
 def _with_square(results: Results) -> list[Part]:
-    """Pearson's correlation of gap and λ², seed by seed; and, for information, the exponent p of gap ∝ λ^p."""
+    """The exponent p of gap ∝ λ^p, seed by seed, is nearer to 2 than to 1 or 3."""
     found = gaps(results, "ht")
     seeds = set.intersection(*(set(samples) for samples in found.values())) if len(found) > 2 else set()
-    squares = [m**2 for m in found]
     rows = {seed: [samples[seed] for samples in found.values()] for seed in seeds}
-    correlation = {seed: float(np.corrcoef(squares, row)[0, 1]) for seed, row in rows.items()}
     exponents = {seed: slope(list(found), row) for seed, row in rows.items() if min(row) > 0}
-    return [
-        Part("correlation of the gap with λ²", correlation, "above", 0.0),
-        Part("exponent p of gap ∝ λ^p", exponents, "above", 0.0),
-    ]
+    name = "exponent p of gap ∝ λ^p"
+    return [Part(name, exponents, "above", 1.5), Part(name, exponents, "below", 2.5)]
 
 
 def _comes_back(results: Results) -> list[Part]:
@@ -128,9 +122,7 @@ FIG1 = Study(
     (
         Claim("HT's loss stays above FedAVG's", "Sec. III-A", _stays_above),
         Claim("The larger λ, the further HT's loss is from FedAVG's", "Sec. III-A", _grows),
-        Claim(
-            "In the convex case the distance is correlated with λ²", "Sec. III-A", _with_square, ("logistic-fmnist",)
-        ),
+        Claim("In the convex case the distance goes with λ²", "Sec. III-A", _with_square, ("logistic-fmnist",)),
         Claim(f"Top-k's loss converges to FedAVG's (within {100 * NEAR:g}%)", "Sec. III-A", _comes_back),
     ),
     _table,

@@ -14,6 +14,7 @@ from gammafl.report.interactive import plots_of
 from gammafl.report.page import Section, render
 from gammafl.report.progress import show_bytes
 from gammafl.report.tables import TextTable
+from gammafl.runtimes.storing import storing
 from gammafl.studies.catalogue import STUDIES
 from gammafl.studies.common import COLOURS
 from gammafl.studies.output import diverged_table, read_results
@@ -29,8 +30,9 @@ def write_page(paths: Sequence[Path], out: Path) -> None:
     """The directories `paths` as one page, in their order; single runs are shown together, a section a task."""
     sections = sections_of(paths)
     title = sections[0].title if len(sections) == 1 else f"gammafl: {len(sections)} results"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(out, render(title, sections).encode())
+    page = render(title, sections).encode()
+    with storing(out, "run it again"):
+        write_atomically(out, page)
 
 
 def sections_of(paths: Sequence[Path]) -> list[Section]:

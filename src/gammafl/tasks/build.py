@@ -21,7 +21,9 @@ from gammafl.tasks.torch_task import TorchTask
 
 def build_task(config: RunConfig, split: Split, data_dir: Path | None, say: Say) -> Task:
     """The task of `config`, its training samples dealt to the clients by `split`."""
-    task = own_task(config) if is_own(config.task) else _preset_task(config, split, data_dir, say)
+    own = is_own(config.task)
+    require(not own or data_dir is None, f"{config.task} brings its own data; leave out --data-dir")
+    task = own_task(config) if own else _preset_task(config, split, data_dir, say)
     if isinstance(task, TorchTask):
         task.evaluation_samples = config.evaluation.samples
     return task

@@ -12,6 +12,7 @@ from gammafl.config import RunConfig
 from gammafl.core.errors import InputError, require
 from gammafl.tasks.base import SampleFacts, Split
 from gammafl.tasks.data.catalogue import GPT2_BPE, Say, dataset_named, load_files
+from gammafl.tasks.data.files import find
 from gammafl.tasks.data.text import Tokens, sotu_documents, tokenise, wikitext_documents
 from gammafl.tasks.samples import Batch, Indices
 from gammafl.tasks.torch_task import TorchTask
@@ -79,7 +80,8 @@ def build_language_task(
     """GPT-2 of size `model` on the documents of `dataset`, dealt to the clients as whole documents by `split`."""
     contents = load_files(dataset_named(dataset), data_dir, say)
     documents = wikitext_documents(contents) if dataset == "wikitext2" else sotu_documents(contents)
-    codes = load_files(GPT2_BPE, None, say)
+    brought = data_dir is not None and all(find(data_dir, file.name) for file in GPT2_BPE.files)
+    codes = load_files(GPT2_BPE, data_dir if brought else None, say)
     train, validation = tokenise(documents.train, codes), tokenise(documents.validation, codes)
     say(f"weights: {config.pretrained or 'random initialisation, not the pretrained ones'}")
     shards = split(SampleFacts(groups=documents.groups, sizes=np.array([len(tokens) for tokens in train])))
