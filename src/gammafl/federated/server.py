@@ -19,6 +19,8 @@ from gammafl.federated.plan import Plan
 
 Accepted = tuple[Upload, SparseUpdate]
 Averaging = TailAverage | ExponentialAverage | NoAverage
+AVERAGINGS: dict[str, Averaging] = {how.kind: how for how in (TailAverage(), ExponentialAverage(), NoAverage())}
+"""By the names that users give; with the default settings."""
 
 
 @dataclass

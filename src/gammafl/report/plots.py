@@ -13,20 +13,11 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from gammafl.core.names import LABELS
+from gammafl.report.pictures import METHOD_COLOURS
 from gammafl.report.tables import count_of
 
 Records = Sequence[Mapping[str, Any]]
 Curve = NDArray[np.float64]
-
-STYLES = {
-    "fedavg": ("#000000", "--"),
-    "gamma-fedht": ("#0072B2", "-"),
-    "gamma-fedht-q": ("#56B4E9", "-"),
-    "ht": ("#009E73", "-"),
-    "top-k": ("#D55E00", "-"),
-    "stc": ("#E69F00", "-"),
-}
-"""Okabe and Ito's colours, which colour-blind readers can tell apart."""
 
 SMOOTHING = 15
 """Evaluations in the moving average of the bold lines."""
@@ -41,7 +32,7 @@ def plot_comparison(runs: Mapping[str, Sequence[Records]], metric: str, title: s
         iterations, sent, values = mean_curve(seeds)
         smooth = moving_average(values)
         bottom.append(scale * float(smooth[len(smooth) // 10]))
-        colour, line = STYLES[method]
+        colour, line = METHOD_COLOURS[method], "--" if method == "fedavg" else "-"
         for axes, x in zip(panels, (iterations, sent), strict=True):
             axes.plot(x, scale * values, color=colour, linewidth=0.5, alpha=0.25)
             axes.plot(x, scale * smooth, color=colour, linestyle=line, linewidth=1.8, label=LABELS[method])

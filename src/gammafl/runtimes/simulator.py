@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from gammafl import seeds
-from gammafl.config import EvaluationSettings, ExponentialAverage, NoAverage, TailAverage
+from gammafl.config import EvaluationSettings
 from gammafl.core.aggregate import Weighting
 from gammafl.core.compressors import Compressor, with_dense_tail
 from gammafl.core.errors import require
@@ -131,7 +131,7 @@ def simulate(
         participants=max(1, round(participation * len(client_datasets))),
         seed=seed,
         weights=weights,
-        averaging=AVERAGINGS[averaging],
+        averaging=server.AVERAGINGS[averaging],
         evaluation=EvaluationSettings(every=evaluate_every),
     )
     began = time.perf_counter()
@@ -157,13 +157,6 @@ def _torch_threads_restored() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-AVERAGINGS: dict[str, TailAverage | ExponentialAverage | NoAverage] = {
-    "tail": TailAverage(),
-    "exponential": ExponentialAverage(),
-    "none": NoAverage(),
-}
-
-
 def _compressor(
     method: str | Compressor, task: TorchTask, stepsize: Stepsize, iterations: int, keep: float
 ) -> Compressor:
@@ -180,8 +173,8 @@ def _check_arguments(
     require(batch_size >= 1, f"batch_size must be at least 1, got {batch_size}")
     require(seed >= 0, f"seed must not be negative, got {seed}")
     require(evaluate_every >= 1, f"evaluate_every must be at least 1, got {evaluate_every}")
-    known = ", ".join(AVERAGINGS)
-    require(averaging in AVERAGINGS, f"averaging must be one of {known}, got {averaging!r}")
+    known = ", ".join(server.AVERAGINGS)
+    require(averaging in server.AVERAGINGS, f"averaging must be one of {known}, got {averaging!r}")
     require(callable(stepsize), f"stepsize must be a function of t, such as gf.Constant({stepsize!r})")
     is_method = isinstance(method, str | Compressor)
     require(is_method, f"method must be a name or a compressor such as gf.TopK(100), got {method!r}")

@@ -5,7 +5,7 @@ from statistics import mean, stdev
 
 from gammafl.core.names import LABELS
 from gammafl.report.pictures import COLOURS as PALETTE
-from gammafl.report.pictures import Estimate, IntervalPicture, Picture
+from gammafl.report.pictures import METHOD_COLOURS, Estimate, IntervalPicture, Picture
 from gammafl.report.tables import count_of
 from gammafl.studies.claims import Part
 from gammafl.studies.declare import Factor, Level
@@ -29,16 +29,7 @@ LEVELS = {
 }
 """The methods at equal traffic: Top-k and STC keep as many entries as γ-FedHT and γ-FedHT-Q did."""
 
-COLOURS = {
-    "fedavg": "#000000",
-    "gamma-fedht": "#0072B2",
-    "gamma-fedht-q": "#56B4E9",
-    "ht": "#009E73",
-    "top-k": "#D55E00",
-    "top-k per tensor": "#CC79A7",
-    "stc": "#E69F00",
-    "stc per tensor": "#999933",
-}
+COLOURS = METHOD_COLOURS | {"top-k per tensor": "#CC79A7", "stc per tensor": "#999933"}
 
 QUICK = {
     "": {"iterations": 100, "evaluation": {"every": 2, "last": 3, "samples": 500}},

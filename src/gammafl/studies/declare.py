@@ -23,6 +23,11 @@ STAND_IN = "logistic-mini"
 """The task that needs no download: every study of the logistic task runs on it too, to see the machinery work."""
 
 
+def kin(task: str) -> str:
+    """The task that `task` is treated like."""
+    return "logistic-fmnist" if task == STAND_IN else task
+
+
 @dataclass(frozen=True)
 class Level:
     """One setting of a factor. `by_task` adds what depends on the task.
@@ -41,7 +46,7 @@ class Level:
         return {key for table in tables for key in flat(table)} | ({"compression.k"} if self.follows else set())
 
     def table(self, task: str) -> list[Mapping[str, Any]]:
-        return [self.settings, self.by_task.get("logistic-fmnist" if task == STAND_IN else task, {})]
+        return [self.settings, self.by_task.get(kin(task), {})]
 
 
 @dataclass(frozen=True)
@@ -155,8 +160,7 @@ class Study:
     def trials(self, task: str, seeds: Sequence[int], quick: bool, changes: Mapping[str, Any]) -> Iterator[Trial]:
         """The whole grid for one task: factors × seeds, each with its merged settings."""
         hurried = [self.quick.get("", {}), self.quick.get(task, {})] if quick else []
-        kin = "logistic-fmnist" if task == STAND_IN else task
-        base: list[Mapping[str, Any]] = [self.settings, self.by_task.get(kin, {})]
+        base: list[Mapping[str, Any]] = [self.settings, self.by_task.get(kin(task), {})]
         for levels in product(*(factor.levels for factor in self.factors)) if self.factors else ():
             cell = tuple((f.name, level.name) for f, level in zip(self.factors, levels, strict=True))
             layers = [*base, *(part for level in levels for part in level.table(task)), *hurried, changes]

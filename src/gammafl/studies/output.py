@@ -9,7 +9,7 @@ from typing import Any
 
 from gammafl.report.tables import TextTable
 from gammafl.studies.claims import Claim, Verdict, judge
-from gammafl.studies.declare import STAND_IN, Study
+from gammafl.studies.declare import Study, kin
 from gammafl.studies.results import Results, Run
 from gammafl.tasks.data.files import write_atomically
 
@@ -27,8 +27,7 @@ def verdicts(study: Study, results: Results) -> list[Verdict]:
 
 
 def applies(claim: Claim, task: str) -> bool:
-    kin = "logistic-fmnist" if task == STAND_IN else task
-    return not claim.tasks or kin in claim.tasks
+    return not claim.tasks or kin(task) in claim.tasks
 
 
 def write_study(

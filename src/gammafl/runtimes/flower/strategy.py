@@ -13,7 +13,6 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 from flwr.serverapp.strategy.strategy_utils import sample_nodes
 
-from gammafl.config import ExponentialAverage, NoAverage, TailAverage
 from gammafl.core import aggregate, kernels
 from gammafl.core.compressors import Compressor, with_dense_tail
 from gammafl.core.description import describe
@@ -33,12 +32,6 @@ from gammafl.runtimes.storing import storing
 LOG = logging.getLogger("flwr")
 
 Aggregation = Callable[[list[RecordDict], str], MetricRecord]
-
-AVERAGINGS: dict[str, server.Averaging] = {
-    "none": NoAverage(),
-    "tail": TailAverage(),
-    "exponential": ExponentialAverage(),
-}
 
 
 class CompressedFedAvg(FedAvg):
@@ -84,7 +77,8 @@ class CompressedFedAvg(FedAvg):
         is_stepsize = stepsize is None or callable(stepsize)
         require(is_stepsize, f"stepsize must be a function of t, such as gf.Constant({stepsize!r})")
         require(not isinstance(whole, str), f"whole must be a list of patterns, such as [{whole!r}]")
-        require(averaging in AVERAGINGS, f"averaging must be one of {', '.join(AVERAGINGS)}, got {averaging!r}")
+        known = ", ".join(server.AVERAGINGS)
+        require(averaging in server.AVERAGINGS, f"averaging must be one of {known}, got {averaging!r}")
         self.method = method
         self.keep = keep
         self.stepsize = stepsize
@@ -93,7 +87,7 @@ class CompressedFedAvg(FedAvg):
         self.limits = limits
         self.downlink = downlink
         self.whole = whole
-        self.averaging = AVERAGINGS[averaging]
+        self.averaging = server.AVERAGINGS[averaging]
         self.ledger = None if ledger is None else Path(ledger)
         self.seed = seed
         self.lr_key = lr_key
