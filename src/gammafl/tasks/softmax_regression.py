@@ -24,8 +24,9 @@ from gammafl.tasks.samples import Indices, Table
 ROWS = 4
 AT_ONCE = 64
 """Clients whose updates are held at a time."""
-OWN_SHARE = 0.8
-"""Of a thread's fair share, what this thread trains itself: it compresses while the others go on."""
+OWN_SHARE = 0.85
+"""Of a thread's fair share, what this thread trains itself: it compresses while the others go on. Rounded up, since it
+is awake, and the others must be woken first."""
 NO_CLASS = -1.0
 FLOAT32_MAX = np.finfo(np.float32).max
 
@@ -87,7 +88,7 @@ class SoftmaxRegression:
             finally:
                 trained.put(range(start, stop))  # none, but after an error nobody shall wait for them
 
-        own = count if threads.count() == 1 else max(1, int(OWN_SHARE * count / threads.count()))
+        own = count if threads.count() == 1 else math.ceil(OWN_SHARE * count / threads.count())
         trained: SimpleQueue[range] = SimpleQueue()
         others = threads.begin(work, own, count, threads.count() - 1)
         try:
