@@ -205,7 +205,7 @@ def data_get(
     name: Annotated[str, typer.Argument(help="Data set; see: gammafl data list")],
     from_: Annotated[Path | None, typer.Option("--from", help="Take its files from this directory.")] = None,
 ) -> None:
-    """Fetch a data set into the cache, checked by sha256."""
+    """Fetch a data set into the cache, checked by sha256 where an official one is known."""
     from gammafl.tasks.data.catalogue import dataset_named, fetch, load_files, store
 
     dataset = dataset_named(name)

@@ -74,7 +74,11 @@ def test_the_list_names_every_study(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_collect_shows_what_is_finished_and_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["study", "alpha", "--quick", "--task", "logistic-mini", "--collect", "--out", str(tmp_path), *TINY]
+    code, _, err = gammafl(*command, capsys=capsys)
+    assert (code, "nothing of alpha is finished" in err) == (2, True)
+    assert not list(tmp_path.iterdir())
+    assert gammafl(*(word for word in command if word != "--collect"), capsys=capsys)[0] == 0
     code, printed, _ = gammafl(*command, capsys=capsys)
     assert code == 0
-    assert not (tmp_path / "runs").exists()
-    assert "16 runs, 0 finished" in printed
+    assert "16 runs, 16 finished" in printed
+    assert "Not the study's own: iterations = 10" in (tmp_path / "alpha-logistic-mini-quick/tables.md").read_text()

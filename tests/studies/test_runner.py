@@ -221,6 +221,12 @@ def test_a_run_that_diverges_is_named_and_the_others_go_on(tmp_path: Path, worke
     tables, _ = write_study(tmp_path / "study", one.study, results, TINY)
     assert "runs that diverged" in [table.title for table in tables]
     assert read_results(tmp_path / "study" / "study.json").diverged == results.diverged
+    collected = campaign(tmp_path, collect=True)
+    for trial in collected.trials:
+        if trial.seed == 1:
+            trial.settings["stepsize"] = {"kind": "constant", "value": 1e38}
+    assert run_campaign(collected, Silent()) == 0
+    assert collected.results("logistic-mini").diverged == results.diverged
 
 
 def test_a_level_without_the_one_it_follows_is_refused(tmp_path: Path) -> None:

@@ -31,6 +31,10 @@ def test_the_documentations_example_runs_by_name(in_tmp: Path, capsys: pytest.Ca
     [
         ("", "nowhere.py:build", "there is no file"),
         ("x = 1", "mine.py:build", "no function of that name"),
+        ("x = 1", "mine.py", "Give mine.py:FUNCTION"),
+        ("x = (1", "mine.py:build", "mine.py, line 1: '(' was never closed"),
+        ("import nowhere_to_be_found", "mine.py:build", "can't be imported"),
+        (EXAMPLE.replace("batch_size=config.batch_size", "batch_size=0"), "mine.py:build", "batch_size must be"),
         ("def build(config): return 5", "mine.py:build", "must return a task"),
         (EXAMPLE.replace("config.clients", "4"), "mine.py:build", "4 clients where 6 are asked for"),
         ("SETTINGS = {'iteratons': 5}", "mine.py:build", "did you mean 'iterations'"),
@@ -53,14 +57,31 @@ def test_data_for_a_task_that_brings_its_own_is_refused(in_tmp: Path, capsys: py
 
 
 def test_a_run_is_not_resumed_on_other_data(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (in_tmp / "mytask.py").write_text(EXAMPLE)
+    def write(spread: int) -> None:
+        """The data depend on what stands beside the file."""
+        (in_tmp / "spread.py").write_text(f"SPREAD = {spread}")
+        sys.modules.pop(_module_name((in_tmp / "mytask.py").resolve()), None)
+        sys.modules.pop("spread", None)
+
+    (in_tmp / "mytask.py").write_text(
+        "from spread import SPREAD\n" + EXAMPLE.replace("2 * torch.randn", "SPREAD * torch.randn")
+    )
+    write(2)
     run = ["run", "mytask.py:build", "--set", "iterations=20", "--out", "r"]
     assert gammafl(*run, capsys=capsys)[0] == 0
     (in_tmp / "r/summary.json").unlink()
-    (in_tmp / "mytask.py").write_text(EXAMPLE.replace("2 * torch.randn", "3 * torch.randn"))
-    sys.modules.pop(_module_name((in_tmp / "mytask.py").resolve()))
+    write(33)
     code, _, err = gammafl(*run, "--resume", capsys=capsys)
     assert (code, "began with other data" in err) == (2, True)
-    (in_tmp / "mytask.py").write_text(EXAMPLE)
-    sys.modules.pop(_module_name((in_tmp / "mytask.py").resolve()))
+    write(2)
     assert gammafl(*run, "--resume", capsys=capsys)[0] == 0
+
+
+def test_results_of_another_version_of_the_file_are_not_shown(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (in_tmp / "mytask.py").write_text(EXAMPLE)
+    options = ["mytask.py:build", "--set", "iterations=20", "--out"]
+    for command in (["run", *options, "r", "--resume"], ["compare", *options, "c", "--methods", "ht", "--jobs", "1"]):
+        assert gammafl(*[word for word in command if word != "--resume"], capsys=capsys)[0] == 0
+        (in_tmp / "mytask.py").write_text(f"{(in_tmp / 'mytask.py').read_text()}\n# changed")
+        code, _, err = gammafl(*command, capsys=capsys)
+        assert (code, "mytask.py has changed since" in err) == (2, True)

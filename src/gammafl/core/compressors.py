@@ -104,6 +104,8 @@ class TopK(Compressor):
     sizes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        if isinstance(self.k, np.integer):
+            object.__setattr__(self, "k", int(self.k))
         valid = self.k >= 0 if isinstance(self.k, int) else 0 < self.k <= 1
         require(valid, f"TopK takes a count (int ≥ 0) or a fraction (float in (0, 1]), got {self.k!r}")
         require(self.scope in ("global", "tensor"), f"scope must be 'global' or 'tensor', got {self.scope!r}")

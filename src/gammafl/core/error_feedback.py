@@ -27,6 +27,8 @@ class ErrorFeedback:
 
     def __init__(self, method: Compressor, dim: int, residual: Vector | None = None) -> None:
         require(0 <= dim <= MAX_DIM, f"dim must be between 0 and {MAX_DIM}, got {dim}")
+        is_method = isinstance(method, Compressor)
+        require(is_method, f"method must be a compressor such as TopK(100), got {method!r}")
         sizes = sum(method.sizes)
         require(sizes in (0, dim), f"the method's tensor sizes add up to {sizes}, but the vector has {dim} elements")
         self.method = method

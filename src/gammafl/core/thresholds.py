@@ -53,7 +53,7 @@ class StepsizeAware:
 
     def __post_init__(self) -> None:
         _require_threshold(self.initial)
-        _require_schedule(self.iterations, self.alpha)
+        _require_schedule(self.stepsize, self.iterations, self.alpha)
 
     def __call__(self, t: int) -> float:
         return self.initial / math.sqrt(_spread(self.stepsize, t, self.iterations, self.alpha))
@@ -78,7 +78,7 @@ def in_units(units: Units, threshold: Threshold, stepsize: Stepsize) -> Threshol
 
 def threshold_for(kept_fraction: float, dim: int) -> float:
     """λ = 1 / (2√(dk)): the fixed threshold the paper pairs with Top-k at k = `kept_fraction` of d = `dim`."""
-    require(0 < kept_fraction <= 1, f"kept_fraction must be in (0, 1], got {kept_fraction}")
+    require(0 < kept_fraction <= 1, f"keep, the kept fraction, must be in (0, 1], got {kept_fraction}")
     require(dim >= 1, f"dim must be at least 1, got {dim}")
     return 1 / (2 * math.sqrt(dim * kept_fraction))
 
@@ -90,7 +90,7 @@ def matched_threshold(threshold: float, stepsize: Stepsize, iterations: int, alp
     iterations 0…T (a million points at the most), which is what gives the digits of the paper's Table II.
     """
     _require_threshold(threshold)
-    _require_schedule(iterations, alpha)
+    _require_schedule(stepsize, iterations, alpha)
     t = np.linspace(0, iterations, min(iterations, 1_000_000) + 1)
     return threshold * math.sqrt(float(np.mean(_spread(stepsize, t, iterations, alpha))))
 
@@ -142,7 +142,8 @@ def _require_threshold(value: float) -> None:
     require(math.isfinite(value) and value >= 0, f"a threshold must be a number of at least 0, got {value}")
 
 
-def _require_schedule(iterations: int, alpha: float) -> None:
+def _require_schedule(stepsize: Stepsize, iterations: int, alpha: float) -> None:
+    require(callable(stepsize), f"stepsize must be a function of t, such as Constant({stepsize!r})")
     whole = isinstance(iterations, int) and iterations >= 1
     require(whole, f"iterations must be a whole number of at least 1, got {iterations}")
     require(math.isfinite(alpha) and alpha > 0, f"alpha must be a positive number, got {alpha}")

@@ -1,4 +1,7 @@
-"""A run's directory: config.toml, rounds.jsonl, checkpoint/, and when it is done summary.json and the model."""
+"""A run's directory: config.toml, rounds.jsonl, checkpoint/, and when it is done summary.json and the model.
+
+Of one's own task there is task.sha256 beside config.toml: the file that made the task is part of the configuration.
+"""
 
 import fcntl
 import json
@@ -10,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from gammafl.config import RunConfig, flat, make_config, read_toml, to_toml
-from gammafl.core.errors import InputError
+from gammafl.core.errors import InputError, require
 from gammafl.federated.rounds import Record
 from gammafl.runtimes.storing import storing
 from gammafl.tasks.data.files import write_atomically
+from gammafl.tasks.own import is_own, own_digest
 
 
 class RunDirectory:
@@ -22,6 +26,7 @@ class RunDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config_file = path / "config.toml"
+        self.own_file = path / "task.sha256"
         self.ledger_file = path / "rounds.jsonl"
         self.summary_file = path / "summary.json"
         self.checkpoints = path / "checkpoint"
@@ -35,6 +40,11 @@ class RunDirectory:
         here = self.config()
         if to_toml(here) != to_toml(config):  # not ==, to which k = 1 (an entry) and k = 1.0 (all) are the same
             raise InputError(f"{self.path} holds another run ({_differences(here, config)}); choose another --out")
+        if self.own_file.exists() and self.own_file.read_text() != own_digest(config.task):
+            raise InputError(
+                f"{config.task.partition(':')[0]} has changed since the run in {self.path} began; choose another --out,"
+                f" or remove {self.own_file} if the task is still the same"
+            )
         return True
 
     def config(self) -> RunConfig:
@@ -48,9 +58,13 @@ class RunDirectory:
         if not self.summary_file.exists():
             return None
         try:
-            return dict(json.loads(self.summary_file.read_text()))
+            summary = dict(json.loads(self.summary_file.read_text()))
+            require(summary.keys() >= {"method", "seed", "dim", "metric"}, "it has no method, seed, dim or metric")
         except (ValueError, TypeError):
-            raise InputError(f"{self.summary_file} is damaged; remove it and use --resume to write it again") from None
+            raise InputError(
+                f"{self.summary_file} is damaged; remove it, and the same command (run: with --resume) writes it again"
+            ) from None
+        return summary
 
     @contextmanager
     def claimed(self, config: RunConfig) -> Iterator[None]:
@@ -62,6 +76,8 @@ class RunDirectory:
             self._lock(handle)
             if not self.holds(config):
                 with storing(self.config_file, "start the run again"):
+                    if is_own(config.task):
+                        write_atomically(self.own_file, own_digest(config.task).encode())
                     write_atomically(self.config_file, to_toml(config).encode())
             yield
         finally:

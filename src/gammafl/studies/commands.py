@@ -117,6 +117,10 @@ def _run_and_show(campaign: "Campaign") -> None:
     for task in options.tasks:
         path = study_directory(options.out, campaign.study, task, options.quick)
         results = campaign.results(task)
+        if options.collect and campaign.trials and not results.runs:
+            raise InputError(
+                f"nothing of {campaign.study.name} is finished in {options.out / 'runs'}; nothing is written"
+            )
         with storing(path, "run it again: what is finished is kept"):
             tables, pictures = write_study(path, campaign.study, results, options.settings)
         for table in tables:

@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from gammafl.config import flat
 from gammafl.report.tables import TextTable
 from gammafl.studies.claims import Claim, Verdict, judge
 from gammafl.studies.declare import Study, kin
@@ -43,6 +44,8 @@ def write_study(
     write_atomically(path / "study.json", _text(document).encode())
     tables = [*shown, *diverged_table(results), verdict_table(study, judged, results)]
     notes = [QUICK_NOTE, ""] if results.quick else []
+    if settings:
+        notes += ["Not the study's own: " + ", ".join(f"{key} = {value}" for key, value in flat(settings).items()), ""]
     (path / "tables.md").write_text("\n".join([*notes, *(table.markdown() for table in tables)]))
     return tables, [file for picture in study.pictures(results) for file in draw(picture, path)]
 

@@ -51,6 +51,8 @@ def load(path: Path) -> Loaded:
         records = directory.records()
         dim = summary["dim"] if summary else math.nan  # what was kept is known only as a fraction of a known d
         curve = training_curve(records, dim, POINTS) if records else {}
+    except InputError:
+        raise
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{directory.ledger_file} is damaged ({type(error).__name__}: {error})") from None
     return Loaded(path, directory.config(), summary, curve)
@@ -63,6 +65,8 @@ def comparison_section(path: Path) -> Section:
         runs = [load(path / f"{summary['method']}-seed{summary['seed']}") for summary in summaries]
         table = comparison_table("All methods at equal traffic", summaries)
         title = f"Comparison on {summaries[0]['task']}"
+    except InputError:
+        raise
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise InputError(f"{path / 'comparison.json'} is damaged ({type(error).__name__}: {error})") from None
     grouped = {LABELS[method]: [run for run in runs if run.config.method == method] for method in LABELS}

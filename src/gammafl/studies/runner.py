@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from gammafl.studies.jobs import StudyJob
 
 Summary = dict[str, Any]
+DIVERGED = "diverged.txt"
+"""What became of a run that diverged, in its directory: it is told again when nothing is run."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class Campaign:
     def _begin(self, trial: Trial, leader: Summary | None) -> "list[StudyJob]":
         job = self.study.make_job(trial, leader, self.options.out / "runs", self.options.data_dir)
         self.jobs[trial] = job
+        if (told := job.path / DIVERGED).exists():
+            self.diverged[job.path.name] = told.read_text().strip()
         if job.path not in self.done and (summary := job.finished()) is not None:
             self.done[job.path] = summary
         if job.path in self.done:
@@ -137,6 +141,7 @@ def run_campaign(campaign: Campaign, progress: Progress) -> int:
 
     def give_up(job: "StudyJob", error: DivergedError) -> None:
         campaign.diverged[job.path.name] = str(error)
+        (job.path / DIVERGED).write_text(f"{error}\n")
         overall.say(f"{job.path.name} diverged and is left out: {error}")
 
     run_jobs(jobs, follow, options.workers, overall, give_up)

@@ -4,6 +4,7 @@ The file has a function that makes a task for a configuration, most simply by `g
 table SETTINGS of the settings it starts from. docs/own-task.md has a complete example.
 """
 
+import hashlib
 import importlib.util
 import sys
 from collections.abc import Sequence
@@ -34,6 +35,11 @@ def own_settings(name: str) -> dict[str, Any]:
     settings = getattr(_module(name), "SETTINGS", {})
     require(isinstance(settings, dict), f"SETTINGS of {name} must be a table, got {type(settings).__name__}")
     return dict(settings)
+
+
+def own_digest(name: str) -> str:
+    """Tells another version of the file apart: a run of the one is no run of the other."""
+    return hashlib.sha256(_file(name).read_bytes()).hexdigest()
 
 
 def own_task(config: RunConfig) -> "Task":
@@ -80,8 +86,7 @@ def torch_task(
 
 
 def _module(name: str) -> ModuleType:
-    path = Path(name.partition(".py:")[0] + ".py").resolve()
-    require(path.is_file(), f"there is no file {path} for the task {name}")
+    path = _file(name)
     if (known := sys.modules.get(_module_name(path))) is not None:
         return known
     spec = importlib.util.spec_from_file_location(_module_name(path), path)
@@ -92,10 +97,20 @@ def _module(name: str) -> ModuleType:
     sys.path.append(str(path.parent))  # what stands beside the file can be imported by it
     try:
         spec.loader.exec_module(module)
-    except BaseException:
+    except BaseException as error:
         del sys.modules[spec.name]
+        if isinstance(error, SyntaxError):
+            raise InputError(f"{error.filename}, line {error.lineno}: {error.msg}") from None
+        if isinstance(error, ImportError):
+            raise InputError(f"{path} can't be imported: {error}") from None
         raise
     return module
+
+
+def _file(name: str) -> Path:
+    path = Path(name.partition(".py:")[0] + ".py").resolve()
+    require(path.is_file(), f"there is no file {path} for the task {name}")
+    return path
 
 
 def _module_name(path: Path) -> str:

@@ -106,6 +106,8 @@ def settings_of(name: str) -> dict[str, Any]:
 
 def preset_named(name: str) -> Preset:
     """The preset of that name, or an error that names the nearest one."""
+    if name.endswith(".py"):
+        raise InputError(f"which function of {name} makes the task? Give {name}:FUNCTION, such as {name}:build")
     if name not in PRESETS:
         raise InputError(f"no task {name!r}{did_you_mean(name, PRESETS)}; the tasks are {', '.join(PRESETS)}")
     return PRESETS[name]

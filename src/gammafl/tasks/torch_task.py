@@ -48,6 +48,8 @@ class TorchTask:
         buffers: Buffers = "refuse",
     ) -> None:
         require(metric in get_args(Metric), f"metric must be one of {', '.join(get_args(Metric))}, got {metric!r}")
+        whole = isinstance(batch_size, int) and batch_size >= 1
+        require(whole, f"batch_size must be a whole number of at least 1, got {batch_size}")
         self.metric = metric
         self.higher_is_better = metric == "accuracy"
         self.evaluation_batch = evaluation_batch

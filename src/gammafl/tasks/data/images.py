@@ -4,10 +4,12 @@ import io
 from dataclasses import dataclass
 from importlib.resources import files as package_files
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gammafl.core.errors import InputError
 from gammafl.tasks.data.catalogue import CIFAR10, FASHION_MNIST, DataSet, Say, dataset_named, load_files
 
 Array = NDArray[np.uint8]
@@ -62,8 +64,11 @@ def cifar10(directory: Path | None, say: Say) -> Images:
 def grouped_images(dataset: DataSet, directory: Path | None, say: Say) -> Images:
     """A data set of `image_trees`."""
     (content,) = load_files(dataset, directory, say).values()
-    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        images, labels, groups, test = (arrays[name] for name in ("images", "labels", "groups", "test"))
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            images, labels, groups, test = (arrays[name] for name in ("images", "labels", "groups", "test"))
+    except (BadZipFile, ValueError, KeyError, EOFError) as error:
+        raise InputError(f"{dataset.name} is damaged ({error}); remove {dataset.cache} and get it again") from None
     return Images(images[~test], labels[~test], images[test], labels[test], groups[~test])
 
 
