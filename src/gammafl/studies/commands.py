@@ -114,13 +114,13 @@ def _run_and_show(campaign: "Campaign") -> None:
     except KeyboardInterrupt:
         print(f"stopped; the same command and --out {options.out} goes on", file=sys.stderr)
         sys.exit(130)
-    for task in options.tasks:
+    found = {task: campaign.results(task) for task in options.tasks}
+    if options.collect and campaign.trials:  # an empty table must not take the place of a full one
+        found = {task: results for task, results in found.items() if results.runs}
+        if not found:
+            raise InputError(f"nothing of {campaign.study.name} is finished in {options.out / 'runs'}")
+    for task, results in found.items():
         path = study_directory(options.out, campaign.study, task, options.quick)
-        results = campaign.results(task)
-        if options.collect and campaign.trials and not results.runs:
-            raise InputError(
-                f"nothing of {campaign.study.name} is finished in {options.out / 'runs'}; nothing is written"
-            )
         with storing(path, "run it again: what is finished is kept"):
             tables, pictures = write_study(path, campaign.study, results, options.settings)
         for table in tables:
