@@ -14,6 +14,7 @@ from gammafl.studies.catalogue import STUDIES
 from gammafl.studies.commands import asked_for
 from gammafl.studies.jobs import run_name, training_job, trial_config
 from gammafl.studies.output import read_results, verdicts, write_study
+from gammafl.studies.results import Results, Run
 from gammafl.studies.runner import Campaign, Options, cost_line, plan_campaign, run_campaign
 from gammafl.tasks.presets import settings_of
 
@@ -242,6 +243,13 @@ def test_levels_are_asked_for_in_one_option_or_in_several() -> None:
     with_comma = theory.factors[0].levels[1].name
     assert "," in with_comma
     assert asked_for(theory, [f"method={with_comma}", "method=FedAVG"]) == {"method": [with_comma, "FedAVG"]}
+
+
+def test_where_some_places_have_fewer_seeds_the_title_says_so() -> None:
+    runs = [Run("", {"classes": c}, seed, {}) for c, seed in (("2", 0), ("3", 0), ("3", 1))]
+    assert Results("table3", "logistic-mini", False, {}, runs).seeds_in_words() == "1 to 2 seeds"
+    assert Results("table3", "logistic-mini", False, {}, runs[1:]).seeds_in_words() == "2 seeds"
+    assert Results("table3", "logistic-mini", False, {}, runs[:1]).seeds_in_words() == "1 seed"
 
 
 def test_full_and_quick_runs_do_not_meet(tmp_path: Path) -> None:

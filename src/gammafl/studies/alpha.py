@@ -6,7 +6,7 @@ a larger α means a smaller λ_t and more traffic).
 
 from gammafl.report.pictures import Picture
 from gammafl.report.progress import show_bytes
-from gammafl.report.tables import TextTable, count_of
+from gammafl.report.tables import TextTable
 from gammafl.studies.claims import Claim, Part
 from gammafl.studies.common import QUICK, gain, interval_picture, scale_of, spread, title_of
 from gammafl.studies.declare import Factor, Level, Study
@@ -57,7 +57,7 @@ def _table(results: Results) -> list[TextTable]:
                 loss, kept = spread(results, "last_loss", cell, 1, 4), spread(results, "kept_fraction", cell, 100, 3)
                 rows.append([f"α = {alpha}, {budget}", *shown, loss, kept, uplink])
     columns = ["threshold", "accuracy %, last", "averaged", "loss, last", "kept %", "uplink per client"]
-    return [TextTable(f"alpha: {results.task}, {count_of(len(results.seeds), 'seed')}", columns, rows, "± over seeds")]
+    return [TextTable(f"alpha: {results.task}, {results.seeds_in_words()}", columns, rows, "± over seeds")]
 
 
 def _pictures(results: Results) -> list[Picture]:

@@ -1,7 +1,7 @@
 """The server's averaged model against its last one, for every method: a gain without traffic, and is it the paper's?"""
 
 from gammafl.report.pictures import Picture
-from gammafl.report.tables import TextTable, count_of
+from gammafl.report.tables import TextTable
 from gammafl.studies.claims import Claim, Part
 from gammafl.studies.common import LEVELS, QUICK, classes, interval_picture, label, methods, scale_of, spread, title_of
 from gammafl.studies.declare import Study
@@ -54,7 +54,7 @@ def _table(results: Results) -> list[TextTable]:
             rows.append([_word(place), *shown, f"{paper.accuracy:.2f}" if paper else "–"])
     columns = ["method", "final", "mean of the last", "averaged model", "paper"]
     note = "averaged: mean of the server's models over the last tenth of the rounds; ± over seeds"
-    return [TextTable(f"averaging: {results.task}, {count_of(len(results.seeds), 'seed')}", columns, rows, note)]
+    return [TextTable(f"averaging: {results.task}, {results.seeds_in_words()}", columns, rows, note)]
 
 
 def _pictures(results: Results) -> list[Picture]:

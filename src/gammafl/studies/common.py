@@ -6,7 +6,6 @@ from statistics import mean, stdev
 from gammafl.core.names import LABELS
 from gammafl.report.pictures import COLOURS as PALETTE
 from gammafl.report.pictures import METHOD_COLOURS, Estimate, IntervalPicture, Picture
-from gammafl.report.tables import count_of
 from gammafl.studies.claims import Part
 from gammafl.studies.declare import Factor, Level
 from gammafl.studies.intervals import interval
@@ -109,7 +108,7 @@ def interval_picture(name: str, title: str, x_label: str, parts: Sequence[Part])
 def title_of(results: Results, text: str) -> str:
     """A picture's title: what, on which task, over how many seeds, and the warning of --quick."""
     warning = "QUICK, proves nothing · " if results.quick else ""
-    return f"{warning}{text}: {results.task}, mean of {count_of(len(results.seeds), 'seed')}"
+    return f"{warning}{text}: {results.task}, mean of {results.seeds_in_words()}"
 
 
 def curve(runs: Sequence[Run], y: str, scale: float = 1.0) -> tuple[list[float], list[float]]:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from gammafl.report.pictures import Line, LinePicture, Panel, Picture
-from gammafl.report.tables import TextTable, count_of
+from gammafl.report.tables import TextTable
 from gammafl.studies.claims import Claim, Part
 from gammafl.studies.common import COLOURS, QUICK, better, curve, label, methods, scale_of, spread, title_of
 from gammafl.studies.declare import Study
@@ -41,7 +41,7 @@ def _table(results: Results) -> list[TextTable]:
     ]
     metric = "accuracy %" if unit == "points" else unit
     columns = ["method", f"{metric}, last", "final", "best", "averaged model"]
-    return [TextTable(f"fig3: {results.task}, {count_of(len(results.seeds), 'seed')}", columns, rows, "± over seeds")]
+    return [TextTable(f"fig3: {results.task}, {results.seeds_in_words()}", columns, rows, "± over seeds")]
 
 
 def _pictures(results: Results) -> list[Picture]:

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 
 from gammafl.report.pictures import HeatMap, HeatMapPicture, Picture
-from gammafl.report.tables import TextTable, count_of
+from gammafl.report.tables import TextTable
 from gammafl.studies.claims import Claim, Part
 from gammafl.studies.common import QUICK, classes, gain, label, title_of
 from gammafl.studies.declare import Factor, Level, Study
@@ -96,7 +96,7 @@ def _table(results: Results) -> list[TextTable]:
             rows.append([_word(cell), *(_shown(samples) for samples in found)])
     columns = ["setting", *(f"{label(a)} − {_name(b)} {how}" for (a, b), how in PAIRS.items())]
     note = "points of accuracy, mean of the last evaluations; * the 95% interval over seeds excludes 0"
-    return [TextTable(f"fig4: {results.task}, {count_of(len(results.seeds), 'seed')}", columns, rows, note)]
+    return [TextTable(f"fig4: {results.task}, {results.seeds_in_words()}", columns, rows, note)]
 
 
 def _shown(samples: Samples) -> str:

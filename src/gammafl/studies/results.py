@@ -4,11 +4,14 @@ Tables, pictures and verdicts are made from this alone, never from run directori
 make them again.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+from gammafl.report.tables import count_of
 
 Value = float | None
 POINTS = 60
@@ -63,6 +66,12 @@ class Results:
     @property
     def seeds(self) -> list[int]:
         return sorted({run.seed for run in self.runs})
+
+    def seeds_in_words(self) -> str:
+        """'3 seeds', or '1 to 2 seeds' where some places of the grid have fewer."""
+        counts = Counter(tuple(sorted(run.cell.items())) for run in self.runs).values() or [0]
+        fewest, most = min(counts), max(counts)
+        return count_of(most, "seed") if fewest == most else f"{fewest} to {count_of(most, 'seed')}"
 
 
 def _value(run: Run, key: Key) -> Value:

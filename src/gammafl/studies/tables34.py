@@ -5,7 +5,7 @@ from statistics import mean
 
 from gammafl.report.pictures import Picture
 from gammafl.report.progress import show_bytes
-from gammafl.report.tables import TextTable, count_of
+from gammafl.report.tables import TextTable
 from gammafl.studies.claims import Claim, Part
 from gammafl.studies.common import QUICK, better, classes, interval_picture, label, methods, scale_of, spread, title_of
 from gammafl.studies.declare import Study
@@ -33,7 +33,7 @@ def traffic_table(results: Results) -> list[TextTable]:
         "paper's accounting, without positions; measured uplink is the length of the encoded messages. Both are of a "
         "client that takes part in every round. Top-k and STC keep as many entries as γ-FedHT and γ-FedHT-Q."
     )
-    return [TextTable(f"{results.study}: {results.task}, {count_of(len(results.seeds), 'seed')}", columns, rows, note)]
+    return [TextTable(f"{results.study}: {results.task}, {results.seeds_in_words()}", columns, rows, note)]
 
 
 def _row(results: Results, c: str, method: str) -> list[str]:

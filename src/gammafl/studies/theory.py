@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gammafl.report.pictures import COLOURS, Line, LinePicture, Panel, Picture
-from gammafl.report.tables import TextTable, count_of
+from gammafl.report.tables import TextTable
 from gammafl.studies.claims import Claim, Part
 from gammafl.studies.common import title_of
 from gammafl.studies.declare import Factor, Level, Study, Table, Trial
@@ -113,7 +113,7 @@ def _table(results: Results) -> list[TextTable]:
     rows += [[f"bound, {m}", *_bounds(results, m), "–"] for m in (FEDAVG, OURS_PROOF) if m in results.levels["method"]]
     columns = ["method", *(f"T={t:,}" for t in lengths(results)), f"slope of the last {SETTLED} [95%]"]
     note = f"n = 10, 5 a round, E = 5, d = 100; the rate claimed is T^−{RATE[results.task]:g}"
-    title = f"theory: {results.task}, {what}, mean of {count_of(len(results.seeds), 'seed')}"
+    title = f"theory: {results.task}, {what}, mean of {results.seeds_in_words()}"
     return [TextTable(title, columns, rows, note)]
 
 
