@@ -108,7 +108,8 @@ def interval_picture(name: str, title: str, x_label: str, parts: Sequence[Part])
 def title_of(results: Results, text: str) -> str:
     """A picture's title: what, on which task, over how many seeds, and the warning of --quick."""
     warning = "QUICK, proves nothing · " if results.quick else ""
-    return f"{warning}{text}: {results.task}, mean of {results.seeds_in_words()}"
+    subject = f"{text}: {results.task}" if results.task else text
+    return f"{warning}{subject}, mean of {results.seeds_in_words()}"
 
 
 def curve(runs: Sequence[Run], y: str, scale: float = 1.0) -> tuple[list[float], list[float]]:
