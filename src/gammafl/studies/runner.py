@@ -67,12 +67,12 @@ class Campaign:
     def _begin(self, trial: Trial, leader: Summary | None) -> "list[StudyJob]":
         job = self.study.make_job(trial, leader, self.options.out / "runs", self.options.data_dir)
         self.jobs[trial] = job
-        if (told := job.path / DIVERGED).exists():
-            self.diverged[job.path.name] = told.read_text().strip()
         if job.path not in self.done and (summary := job.finished()) is not None:
             self.done[job.path] = summary
         if job.path in self.done:
             return self._begin_followers(trial, self.done[job.path])
+        if self.options.collect and (told := job.path / DIVERGED).exists():
+            self.diverged[job.path.name] = told.read_text().strip()
         new = job.path not in self._asked  # two places of the grid may be one configuration
         self._asked.add(job.path)
         return [job] if new else []
