@@ -28,6 +28,8 @@ OWN_SHARE = 0.85
 """Of a thread's fair share, what this thread trains itself: it compresses while the others go on. Rounded up, since it
 is awake, and the others must be woken first."""
 NO_CLASS = -1.0
+PAGE = 1024
+"""Numbers in a page of memory."""
 FLOAT32_MAX = np.finfo(np.float32).max
 
 
@@ -126,8 +128,10 @@ def _train(
     """Δ, mean loss and max |Δ_j| of each client."""
     features, batch = scale.size, rows.shape[1] // steps.size
     classes = model.size // (features + 1)
-    inputs, slopes = np.empty((batch, features), np.float32), np.empty((batch, classes), np.float32)
-    flat = np.empty(model.size, np.float32)  # unlike a client's row of `deltas`, where a cache line begins
+    padded = -(-batch // ROWS) * ROWS  # rows of zeros, whose slopes stay zero
+    inputs, flat = _rooms(padded, features, model.size)
+    slopes = np.empty((padded, classes), np.float32)
+    inputs[batch:] = 0
     for client in range(rows.shape[0]):
         flat[:] = model
         weights, bias = flat[: classes * features].reshape(classes, features), flat[classes * features :]
@@ -149,6 +153,19 @@ def _train(
 
 
 @part_of_compiled
+def _rooms(rows: int, columns: int, size: int) -> Any:
+    """A matrix and a vector in memory that begin where a cache line does, half a page from each other modulo pages.
+
+    A load from the place in its page that was written just before, in another page, waits for that write: at 64 bytes
+    from each other, subtracting products takes more than twice as long.
+    """
+    memory = np.empty(rows * columns + size + 2 * PAGE, np.float32)
+    first = -(memory.ctypes.data // 4) % PAGE
+    second = first + rows * columns + (PAGE // 2 - rows * columns) % PAGE
+    return memory[first : first + rows * columns].reshape(rows, columns), memory[second : second + size]
+
+
+@part_of_compiled
 def _difference(model: Any, weights: Any) -> Any:
     """weights ← model − weights; returns the largest magnitude, NaN if any is not finite."""
     largest, finite = np.float32(0), True
@@ -162,8 +179,9 @@ def _difference(model: Any, weights: Any) -> Any:
 @part_of_compiled
 def _step(inputs: Any, labels: Any, chosen: Any, weights: Any, bias: Any, slopes: Any, stepsize: Any) -> float:
     """x ← x − γ·∇f(x); returns the mean loss, or `NO_CLASS` if a target is none."""
-    batch, classes = slopes.shape
+    batch, classes = chosen.size, bias.size
     _logits(inputs, weights, bias, slopes)
+    slopes[batch:] = 0
     total = 0.0
     for i in range(batch):
         target = np.int64(labels[chosen[i]])
@@ -181,10 +199,9 @@ def _step(inputs: Any, labels: Any, chosen: Any, weights: Any, bias: Any, slopes
 
 @part_of_compiled
 def _logits(rows: Any, weights: Any, bias: Any, logits: Any) -> None:
-    """logits = rows·Wᵀ + b; the last block overlaps the one before it where there is no whole one left."""
+    """logits = rows·Wᵀ + b, for a number of rows that `ROWS` divides; the last pair of classes may overlap."""
     zero = np.float32(0)
-    for start in range(0, rows.shape[0], ROWS):
-        i = min(start, rows.shape[0] - ROWS)
+    for i in range(0, rows.shape[0], ROWS):
         u0, u1, u2, u3 = rows[i], rows[i + 1], rows[i + 2], rows[i + 3]
         for first in range(0, bias.size, 2):
             k = min(first, bias.size - 2)
@@ -225,16 +242,24 @@ def _loss_and_slope(logits: Any, target: int) -> Any:
 
 @part_of_compiled
 def _subtract_products(slopes: Any, rows: Any, weights: Any) -> None:
-    """W ← W − slopesᵀ·rows."""
-    whole = rows.shape[0] - rows.shape[0] % ROWS
-    for i in range(0, whole, ROWS):
+    """W ← W − slopesᵀ·rows, for a number of rows that `ROWS` divides.
+
+    Both new weights are computed before one is written: a row may lie there, as far as the compiler knows, and would
+    have to be loaded again.
+    """
+    pairs = weights.shape[0] - weights.shape[0] % 2
+    for i in range(0, rows.shape[0], ROWS):
         u0, u1, u2, u3 = rows[i], rows[i + 1], rows[i + 2], rows[i + 3]
-        for k in range(weights.shape[0]):
+        for k in range(0, pairs, 2):
+            v, w = weights[k], weights[k + 1]
+            s0, s1, s2, s3 = slopes[i, k], slopes[i + 1, k], slopes[i + 2, k], slopes[i + 3, k]
+            r0, r1, r2, r3 = slopes[i, k + 1], slopes[i + 1, k + 1], slopes[i + 2, k + 1], slopes[i + 3, k + 1]
+            for j in range(v.size):
+                new_v = v[j] - (s0 * u0[j] + s1 * u1[j] + s2 * u2[j] + s3 * u3[j])
+                new_w = w[j] - (r0 * u0[j] + r1 * u1[j] + r2 * u2[j] + r3 * u3[j])
+                v[j], w[j] = new_v, new_w
+        for k in range(pairs, weights.shape[0]):
             w = weights[k]
             s0, s1, s2, s3 = slopes[i, k], slopes[i + 1, k], slopes[i + 2, k], slopes[i + 3, k]
             for j in range(w.size):
                 w[j] -= s0 * u0[j] + s1 * u1[j] + s2 * u2[j] + s3 * u3[j]
-    for i in range(whole, rows.shape[0]):
-        for k in range(weights.shape[0]):
-            for j in range(weights.shape[1]):
-                weights[k, j] -= slopes[i, k] * rows[i, j]
