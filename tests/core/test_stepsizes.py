@@ -17,7 +17,8 @@ def test_formulas() -> None:
 @pytest.mark.parametrize("stepsize", STEPSIZES)
 def test_an_array_of_iterations_gives_the_array_of_stepsizes(stepsize: gf.InverseDecay) -> None:
     t = np.arange(0, 100, 7)
-    np.testing.assert_array_equal(stepsize(t), [stepsize(int(i)) for i in t])
+    one_by_one = [stepsize(int(i)) for i in t]
+    np.testing.assert_array_max_ulp(np.asarray(stepsize(t)), np.array(one_by_one), 2)  # numpy's powers are its own
 
 
 @pytest.mark.parametrize("stepsize", STEPSIZES)
