@@ -59,7 +59,7 @@ class SoftmaxRegression:
     ) -> Iterator[LocalUpdate]:
         """For each client a step a stepsize, each on its share of the client's draws."""
         clients = list(zip(tables, draws, strict=True))
-        for _, sharing in groupby(clients, key=lambda client: _arrays(client[0])):
+        for _, sharing in groupby(clients, key=lambda client: client[0].arrays):
             same = list(sharing)
             for start in range(0, len(same), AT_ONCE):
                 yield from self._together(same[start : start + AT_ONCE], model, stepsizes)
@@ -105,11 +105,6 @@ class SoftmaxRegression:
         finally:
             for other in others:
                 other.result()  # nobody writes into `_deltas` any more
-
-
-def _arrays(table: Table) -> tuple[int, int, int]:
-    """Equal for tables with the same inputs and labels in memory."""
-    return table.inputs.ctypes.data, table.labels.ctypes.data, len(table.inputs)
 
 
 @compiled_reordering

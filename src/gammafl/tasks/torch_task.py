@@ -68,6 +68,7 @@ class TorchTask:
         self._replicas = Replicas(lambda: Replica(self._start.module, loss, buffers))
         self._initial = None if initialise else self._start.weights.numpy().copy()
         self._draws: bool | None = None
+        self._tables_made: dict[int, Table | None] = {}
         self._softmax = SoftmaxRegression(module) if is_softmax_regression(module, loss, batch_size) else None
 
     def fingerprint(self) -> int:
@@ -115,8 +116,12 @@ class TorchTask:
 
     def _tables(self, clients: Sequence[int], features: int) -> list[Table] | None:
         """The clients' samples as plain arrays, if all have them with so many columns."""
-        samples = [self.clients[client] for client in clients]
-        tables = [one.table() for one in samples if isinstance(one, ImageSamples | TensorSamples)]
+        for client in clients:
+            if client not in self._tables_made:
+                samples = self.clients[client]
+                plain = samples.table() if isinstance(samples, ImageSamples | TensorSamples) else None
+                self._tables_made[client] = plain
+        tables = [self._tables_made[client] for client in clients]
         found = [table for table in tables if table is not None and table.inputs.shape[1] == features]
         return found if len(found) == len(clients) else None
 
