@@ -174,6 +174,7 @@ MISTAKES = {
     "config file": ("run --config nowhere.toml", "can't read the configuration nowhere.toml"),
     "data set": ("data get fasion-mnist", "did you mean 'fashion-mnist'"),
     "data directory": ("run logistic-fmnist --method ht --data-dir nowhere", "nowhere does not exist"),
+    "a file for a directory": (f"data get pacs --from {__file__}", "give the directory that it is in"),
     "out is a file": ("run logistic-mini --method ht --out file.txt", "file.txt"),
     "a page that can't be written": ("report . --out /proc/page.html", "holds no run"),
     "out can't be made": (

@@ -234,8 +234,10 @@ def _layers(task: str | None, config: Path | None, set_: list[str] | None) -> li
 
 
 def _existing(data_dir: Path | None) -> Path | None:
-    if data_dir is not None and not data_dir.is_dir():
-        raise InputError(f"the data directory {data_dir} does not exist")
+    from gammafl.tasks.data.catalogue import require_directory
+
+    if data_dir is not None:
+        require_directory(data_dir)
     return data_dir
 
 

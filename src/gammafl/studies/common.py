@@ -34,7 +34,15 @@ QUICK = {
     "": {"iterations": 100, "evaluation": {"every": 2, "last": 3, "samples": 500}},
     "cnn-cifar10": {"iterations": 20, "evaluation": {"every": 1, "samples": 100}},
     "vgg11s-flickr": {"iterations": 10, "evaluation": {"every": 1, "samples": 50}},
-    "gpt2-wikitext2": {"iterations": 10, "sequence": 16, "evaluation": {"every": 1, "samples": 2}},
+    "vgg11s-pacs": {"iterations": 10, "evaluation": {"every": 1, "samples": 50}},
+    "gpt2-wikitext2": {
+        "iterations": 2,
+        "local_steps": 1,
+        "clients": 2,
+        "sequence": 16,
+        "evaluation": {"every": 1, "samples": 2},
+    },
+    "gpt2-tiny-sotu": {"iterations": 10, "evaluation": {"every": 1, "samples": 20}},
 }
 
 
@@ -80,7 +88,7 @@ def better(
         samples = gain(results, {"method": first, **place}, {"method": second, **place}, key)
         paper = printed_gap(results.task, c, first, second)
         wanted = share_of_paper * paper if paper is not None and share_of_paper else limit
-        text = f"{label(first)} − {label(second)}, #C={c}"
+        text = f"{label(first)} − {label(second)}" + (f", #C={c}" if place or paper is not None else "")
         parts.append(Part(text, samples, "above", wanted, unit, paper))
     return parts
 

@@ -79,7 +79,7 @@ FIG3 = Study(
     ),
     _table,
     _pictures,
-    further_tasks=("vgg11s-flickr", "vgg11s-pacs", "gpt2-wikitext2", "logistic-mini"),
+    further_tasks=("vgg11s-flickr", "vgg11s-pacs", "gpt2-wikitext2", "gpt2-tiny-sotu", "logistic-mini"),
     by_task={task: {"partition": {"kind": "labels", "classes": 2}} for task in ("logistic-fmnist", "cnn-cifar10")},
     quick=QUICK,
 )

@@ -171,10 +171,17 @@ def load_files(dataset: DataSet, directory: Path | None, say: Say) -> Contents:
     return fetch(dataset, say)
 
 
+def require_directory(path: Path) -> None:
+    """Refuses what is no directory, where the user's own data should be in one."""
+    if path.is_file():
+        raise InputError(f"{path} is a file; give the directory that it is in: {path.parent}")
+    if not path.is_dir():
+        raise InputError(f"the data directory {path} does not exist")
+
+
 def from_directory(dataset: DataSet, directory: Path, say: Say) -> Contents:
     """`dataset` from the user's own directory, in any layout that is known for it."""
-    if not directory.is_dir():
-        raise InputError(f"the data directory {directory} does not exist")
+    require_directory(directory)
     say(f"data: {dataset.name} from {directory}")
     return _read(dataset, directory)
 
