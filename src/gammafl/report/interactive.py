@@ -18,13 +18,13 @@ def plots_of(picture: Picture) -> list[Plot]:
     if isinstance(picture, LinePicture):
         return [panel_plot(panel, picture.title) for panel in picture.panels]
     if isinstance(picture, HeatMapPicture):
-        finite = [abs(v) for one in picture.maps for row in one.values for v in row if math.isfinite(v)]
-        return [_heat_map(one, picture.unit, max([*finite, 1e-9])) for one in picture.maps]
+        return [_heat_map(one, picture.unit) for one in picture.maps]
     return [_intervals(picture.estimates, picture.x_label, picture.title)]
 
 
-def _heat_map(one: HeatMap, unit: str, limit: float) -> Plot:
-    """One colour scale for all maps of a picture: −limit to limit."""
+def _heat_map(one: HeatMap, unit: str) -> Plot:
+    """The colours are around zero, as far as the values of this map reach."""
+    limit = max([abs(v) for row in one.values for v in row if math.isfinite(v)] + [1e-9])
     marks = one.marks or [[""] * len(one.columns)] * len(one.rows)
     text = [[_cell(v, m) for v, m in zip(*row, strict=True)] for row in zip(one.values, marks, strict=True)]
     trace = {
@@ -52,7 +52,7 @@ def _heat_map(one: HeatMap, unit: str, limit: float) -> Plot:
 
 
 def _cell(value: float, mark: str) -> str:
-    return f"{value:+.2f}{mark}" if math.isfinite(value) else "–"
+    return f"{value:+.2f}{mark}".replace("-", "−") if math.isfinite(value) else "–"
 
 
 def _intervals(estimates: Sequence[Estimate], x_label: str, title: str) -> Plot:
@@ -68,9 +68,13 @@ def _intervals(estimates: Sequence[Estimate], x_label: str, title: str) -> Plot:
         "text": [one.label for _, one in known],
         "customdata": [_range(one) for _, one in known],
         "hovertemplate": "%{text}<br>%{x:.3g} %{customdata}<extra></extra>",
-        "marker": {"size": 9, "color": [one.colour for _, one in known]},
+        "marker": {
+            "size": 9,
+            "color": [one.colour for _, one in known],
+            "symbol": ["circle" if one.has_interval else "circle-open" for _, one in known],
+        },
     }
-    lines = [_reach(y, one) for y, one in known if math.isfinite(one.low) and math.isfinite(one.high)]
+    lines = [_reach(y, one) for y, one in known if one.has_interval]
     printed = [(y, one) for y, one in known if one.reference is not None]
     paper = {
         "type": "scatter",
@@ -90,7 +94,8 @@ def _intervals(estimates: Sequence[Estimate], x_label: str, title: str) -> Plot:
     }
     words = "; ".join(f"{one.label} {one.mean:.3g} {_range(one)}" for one in estimates)
     traces = [*lines, ours, *([paper] if printed else [])]
-    signs = "dot: mean, line: 95% interval over seeds" + (", diamond: paper" if printed else "")
+    single = "" if all(one.has_interval for one in estimates) else ", hollow: one seed"
+    signs = f"dot: mean, line: 95% interval over seeds{single}" + (", diamond: paper" if printed else "")
     return Plot(
         f"{title} ({signs})", f"{x_label}; {words}", {"kind": "figure", "traces": traces, "layout": layout}, wide=True
     )
@@ -109,5 +114,4 @@ def _reach(y: int, one: Estimate) -> dict[str, Any]:
 
 
 def _range(one: Estimate) -> str:
-    known = math.isfinite(one.low) and math.isfinite(one.high)
-    return f"[{one.low:.3g}, {one.high:.3g}]" if known else "[one seed]"
+    return f"[{one.low:.3g}, {one.high:.3g}]" if one.has_interval else "[one seed]"

@@ -1,5 +1,6 @@
 """Pictures as plain numbers, which `figures` draws for papers and `interactive` for a page."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -60,6 +61,11 @@ class Estimate:
     colour: str = COLOURS[0]
     reference: float | None = None
 
+    @property
+    def has_interval(self) -> bool:
+        """Whether there is an interval: there is none of one seed."""
+        return math.isfinite(self.low) and math.isfinite(self.high)
+
 
 @dataclass(frozen=True)
 class LinePicture:
@@ -72,7 +78,7 @@ class LinePicture:
 
 @dataclass(frozen=True)
 class HeatMapPicture:
-    """Heat maps with one colour scale around zero."""
+    """Heat maps, each with a colour scale of its own around zero."""
 
     name: str
     title: str

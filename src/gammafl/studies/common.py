@@ -114,10 +114,14 @@ def interval_picture(name: str, title: str, x_label: str, parts: Sequence[Part])
 
 
 def title_of(results: Results, text: str) -> str:
-    """A picture's title: what, on which task, over how many seeds, and the warning of --quick."""
+    """A picture's title: what, on which task, how long, over how many seeds, and the warning of --quick."""
     warning = "QUICK, proves nothing · " if results.quick else ""
-    subject = f"{text}: {results.task}" if results.task else text
-    return f"{warning}{subject}, mean of {results.seeds_in_words()}"
+    lengths = {run.figures.get("iterations") for run in results.runs}
+    length = lengths.pop() if len(lengths) == 1 else None
+    about = [*([results.task] if results.task else []), *([f"{length:,} iterations"] if length else [])]
+    seeds = results.seeds_in_words()
+    about.append("one seed" if seeds == "1 seed" else f"mean of {seeds}")
+    return f"{warning}{text}: {', '.join(about)}"
 
 
 def curve(runs: Sequence[Run], y: str, scale: float = 1.0) -> tuple[list[float], list[float]]:

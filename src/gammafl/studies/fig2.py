@@ -113,6 +113,8 @@ def _table(results: Results) -> list[TextTable]:
 
 def _pictures(results: Results) -> list[Picture]:
     styles = {"IID": "#0072B2", "non-IID": "#D55E00"}
+    kept = [100 * value for run in results.runs for value in run.curve["kept_fraction"] if value]
+    limits = (min(kept) / 1.5, max(kept) * 1.5) if kept else (None, None)  # the same in all panels
     panels = []
     for e, clients in product(results.levels["E"], results.levels["clients"]):
         lines = []
@@ -121,7 +123,8 @@ def _pictures(results: Results) -> list[Picture]:
             dash = "-" if kind == "decaying" else "--"
             lines.append(Line(f"{data}, {kind} γ", x, [v or math.nan for v in y], styles[data], dash))
         title = f"E = {e}, {clients} clients a round"
-        panels.append(Panel(title, "iterations", "entries kept (%, log scale; none: no line)", lines, log_y=True))
+        y_label = "entries kept (%, log scale; none: no line)"
+        panels.append(Panel(title, "iterations", y_label, lines, log_y=True, y_limits=limits))
     return [LinePicture("fig2", title_of(results, "what a fixed threshold λ = 1 keeps"), panels)]
 
 

@@ -48,7 +48,10 @@ def _pictures(results: Results) -> list[Picture]:
     scale, unit = scale_of(results)
     y_label = "test accuracy (%)" if unit == "points" else f"validation {unit}"
     panels = []
-    for x_key, x_label in (("iteration", "iterations"), ("sent_bytes", "uplink of a client in every round (MB)")):
+    for x_key, x_label in (
+        ("iteration", "iterations"),
+        ("sent_bytes", "sent so far by a client that takes part in every round (MB, log scale)"),
+    ):
         lines = []
         for method in results.levels["method"]:
             runs = results.pick(method=method)

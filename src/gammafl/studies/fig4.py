@@ -123,7 +123,11 @@ def _pictures(results: Results) -> list[Picture]:
             title = f"{label(pair[0])} − {_name(pair[1])} {how}, n = {n}"
             names = [f"{s} γ, k = {k}" for s, k in rows]
             maps.append(HeatMap(title, names, [f"#C={c}" for c in columns], values, marks))
-    return [HeatMapPicture("fig4", title_of(results, "lead"), "points of accuracy", maps)] if maps else []
+    return (
+        [HeatMapPicture("fig4", title_of(results, "lead (* the 95% interval excludes 0)"), "points of accuracy", maps)]
+        if maps
+        else []
+    )
 
 
 FIG4 = Study(

@@ -9,7 +9,7 @@ from gammafl.report.tables import TextTable
 from gammafl.studies.claims import Claim, Part
 from gammafl.studies.common import QUICK, better, classes, interval_picture, label, methods, scale_of, spread, title_of
 from gammafl.studies.declare import Study
-from gammafl.studies.paper import printed
+from gammafl.studies.paper import kept_by_paper, printed
 from gammafl.studies.results import Results, difference
 
 MIB = 1 << 20
@@ -48,7 +48,7 @@ def _row(results: Results, c: str, method: str) -> list[str]:
         spread(results, "final", cell, scale),
         spread(results, "averaged", cell, scale),
         spread(results, "kept_fraction", cell, 100, 3),
-        f"{paper.reduced:g}" if paper else "–",
+        f"{kept_by_paper(paper, method):g}" if paper else "–",
         spread(results, "value_bytes_per_client", cell, 1 / MIB),
         f"{paper.traffic:g}" if paper else "–",
         show_bytes(uplink),
@@ -72,7 +72,7 @@ def less_traffic(results: Results, first: str, second: str) -> list[Part]:
 
 def _pictures(pairs: list[tuple[str, str]], results: Results) -> list[Picture]:
     parts = [part for first, second in pairs for part in better(results, first, second)]
-    title = title_of(results, "accuracy at equal traffic")
+    title = title_of(results, "differences in accuracy")
     return interval_picture(results.study, title, f"difference ({scale_of(results)[1]})", parts)
 
 

@@ -29,10 +29,12 @@ METHODS = {
     HT_PROOF: {"method": "ht", "units": "gradient"},
     OURS_PROOF: {"method": "gamma-fedht", "units": "gradient"},
 }
+DASHES = ("-", "-", "--", "-.", ":")
+"""Of the methods in their order: what coincides shines through."""
 LENGTHS = ("300", "1000", "3000", "10000", "30000", "100000")
 RATE = {CONVEX: 1.0, SMOOTH: 0.5}
 SLACK = 0.15
-"""A slope counts as the rate if it is within this of it: lengths are finite, and so is the noise."""
+"""A slope counts as the rate if it is at most this much flatter: lengths are finite, and so is the noise."""
 SETTLED = 3
 """Slopes are fitted over the last lengths, this many, where the start is forgotten."""
 
@@ -130,8 +132,8 @@ def _pictures(results: Results) -> list[Picture]:
     """The errors beside the claimed rate, and once more far below their bounds."""
     x = [float(t) for t in lengths(results)]
     measured = [
-        Line(method, x, np.mean(list(errors(results, method).values()), axis=0).tolist(), colour)
-        for colour, method in zip(COLOURS, results.levels["method"], strict=False)
+        Line(method, x, np.mean(list(errors(results, method).values()), axis=0).tolist(), colour, dash)
+        for dash, colour, method in zip(DASHES, COLOURS, results.levels["method"], strict=False)
         if errors(results, method)
     ]
     if not measured:
