@@ -185,6 +185,8 @@ def _likely_bits(bits: NDArray[np.uint32], k: int) -> int:
     sample = bits[:: max(SPARSE, bits.size >> 16) | 1] & MAGNITUDE
     expected = k * sample.size / bits.size
     rank = min(sample.size, math.ceil(expected + 5 * math.sqrt(expected) + 5))
+    if np.count_nonzero(sample) < rank:
+        return 0  # numpy takes its time to partition what is all the same
     return int(np.partition(sample, sample.size - rank)[sample.size - rank])
 
 
@@ -234,8 +236,9 @@ def take_largest(vector: Vector, k: int) -> tuple[Positions, Vector]:
         return np.empty(0, np.uint32), np.empty(0, np.float32)
     bits = vector.view(np.uint32)
     sampled = vector.size >= SPARSE * max(k, 256)
-    indices, values = _at_least(vector, _likely_bits(bits, k) if sampled else _kth_largest_bits(bits, k))
-    if sampled and len(indices) < k:
+    limit = _likely_bits(bits, k) if sampled else _kth_largest_bits(bits, k)
+    indices, values = _at_least(vector, limit)
+    if sampled and len(indices) < k and limit > 1:  # with a lower one, these are all that are not zero
         indices, values = _at_least(vector, _kth_largest_bits(bits, k))
     if len(indices) > k:
         magnitudes = values.view(np.uint32) & MAGNITUDE
