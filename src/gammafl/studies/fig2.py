@@ -114,7 +114,7 @@ def _table(results: Results) -> list[TextTable]:
 def _pictures(results: Results) -> list[Picture]:
     styles = {"IID": "#0072B2", "non-IID": "#D55E00"}
     kept = [100 * value for run in results.runs for value in run.curve["kept_fraction"] if value]
-    limits = (min(kept) / 1.5, max(kept) * 1.5) if kept else (None, None)  # the same in all panels
+    limits = (min(kept) / 3, max(kept) * 1.5) if kept else (None, None)  # the same in all panels
     panels = []
     for e, clients in product(results.levels["E"], results.levels["clients"]):
         lines = []
