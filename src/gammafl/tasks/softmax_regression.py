@@ -33,7 +33,7 @@ PAGE = 1024
 FLOAT32_MAX = np.finfo(np.float32).max
 
 
-def is_softmax_regression(module: nn.Module, loss: Any, batch_size: int) -> bool:
+def is_softmax_regression(module: nn.Module, loss: Any) -> bool:
     """Whether `module` is one linear layer, its inputs flattened or not, under cross-entropy."""
     layers = list(module) if type(module) is nn.Sequential else [module]
     if len(layers) == 2 and type(layers[0]) is nn.Flatten and (layers[0].start_dim, layers[0].end_dim) == (1, -1):
@@ -43,7 +43,7 @@ def is_softmax_regression(module: nn.Module, loss: Any, batch_size: int) -> bool
     linear = layers[0]
     trained = linear.bias is not None and all(parameter.requires_grad for parameter in linear.parameters())
     hooked = any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
-    return trained and not hooked and linear.out_features >= 2 and batch_size >= ROWS
+    return trained and not hooked and linear.out_features >= 2
 
 
 class SoftmaxRegression:

@@ -69,7 +69,7 @@ class TorchTask:
         self._initial = None if initialise else self._start.weights.numpy().copy()
         self._draws: bool | None = None
         self._tables_made: dict[int, Table | None] = {}
-        self._softmax = SoftmaxRegression(module) if is_softmax_regression(module, loss, batch_size) else None
+        self._softmax = SoftmaxRegression(module) if is_softmax_regression(module, loss) else None
 
     def fingerprint(self) -> int:
         """A checksum of the clients' sizes, and of a few samples of as many as `FINGERPRINTED` clients."""
