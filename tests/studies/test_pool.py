@@ -1,5 +1,9 @@
 """Runs side by side: what follows from a finished run is run too, and a process that dies is named."""
 
+import os
+import select
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,6 +43,38 @@ def test_a_process_that_dies_is_named_with_what_to_do(tmp_path: Path) -> None:
     jobs = [Job(config, tmp_path / "one"), Job(make_config(BASE), tmp_path / "two")]
     with pytest.raises(gf.InputError, match="died, perhaps for want of memory"):
         run_jobs(jobs, lambda job, summary: [], 2, Silent())
+
+
+KILLED = """
+import os, signal
+from pathlib import Path
+from gammafl.studies import pool
+
+class Job:
+    path = Path("job")
+    def run(self, progress):
+        print(os.getpid(), flush=True)
+        os.kill(os.getppid(), signal.SIGKILL)
+        signal.pause()
+
+if __name__ == "__main__":
+    pool.run_jobs([Job()], lambda job, summary: [], 2, None)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux, to wait for a process that is no child")
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "killed.py").write_text(KILLED)
+    with subprocess.Popen([sys.executable, tmp_path / "killed.py"], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        worker = int(parent.stdout.readline())
+        try:
+            handle = os.pidfd_open(worker)
+        except ProcessLookupError:
+            return  # it has ended already
+        ended, _, _ = select.select([handle], [], [], 60)
+        os.close(handle)
+    assert ended
 
 
 def test_a_users_mistake_in_a_worker_reaches_the_parent(tmp_path: Path) -> None:

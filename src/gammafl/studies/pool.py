@@ -1,7 +1,9 @@
 """Independent runs side by side: one process a run, one thread each, with the progress of all in one place."""
 
 import multiprocessing as mp
+import os
 import queue
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -150,6 +152,15 @@ def _start_worker(events: "mp.Queue[str | Status]") -> None:
     global _progress
     _progress = _ToParent(events)
     threads.set_count(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A parent that is killed says nothing, and its workers would wait for the next job for ever."""
+    parent = mp.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)  # the run resumes
 
 
 def _work(job: Runnable) -> Summary:
