@@ -55,7 +55,8 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
             axes.plot(line.x, line.y, color=colour, linestyle=line.style, linewidth=line.width, label=line.label)
             x, y = np.asarray(line.x, float), np.asarray(line.y, float)
             marked = np.isfinite(y) if len(x) <= FEW else _alone(y)
-            axes.plot(x[marked], y[marked], ".", color=colour)
+            if line.measured:
+                axes.plot(x[marked], y[marked], ".", color=colour)
             drawn.append((line, colour))
     axes.set_xscale("log" if panel.log_x else "linear")
     axes.set_yscale("log" if panel.log_y else "linear")

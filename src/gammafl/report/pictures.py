@@ -24,6 +24,8 @@ class Line:
     colour: str | None = None
     style: str = "-"
     width: float = 1.8
+    measured: bool = True
+    """Otherwise it is a formula's, and its points are nothing to be marked."""
 
 
 @dataclass(frozen=True)

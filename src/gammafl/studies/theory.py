@@ -141,9 +141,11 @@ def _pictures(results: Results) -> list[Picture]:
     rate, bounds = RATE[results.task], []
     for method, style in ((FEDAVG, ":"), (OURS_PROOF, "--")):
         values = [list(results.by_seed("bound", method=method, T=str(t)).values()) for t in lengths(results)]
-        bounds += [Line(f"bound, {method}", x, [float(np.mean(v)) for v in values], "#777777", style)] * all(values)
+        bounds += [
+            Line(f"bound, {method}", x, [float(np.mean(v)) for v in values], "#777777", style, measured=False)
+        ] * all(values)
     falling = [measured[0].y[0] * (t / x[0]) ** -rate for t in x]
-    guide = Line("1/T" if rate == 1 else "1/√T", x, falling, "#AAAAAA", "-", 1.0)
+    guide = Line("1/T" if rate == 1 else "1/√T", x, falling, "#AAAAAA", "-", 1.0, measured=False)
     y_label = "f(x_T) − f*" if results.task == CONVEX else "mean of ‖∇f(x_t)‖²"
     panels = [
         Panel(title, "iterations T (log scale)", f"{y_label} (log scale)", lines, log_x=True, log_y=True)
