@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from gammafl.report.pictures import COLOURS, Estimate, HeatMap, HeatMapPicture, Line, LinePicture, Panel, Picture
+from gammafl.report.pictures import COLOURS, Estimate, HeatMap, HeatMapPicture, Line, LinePicture, Panel, Picture, signs
 
 DIVERGING = "PuOr_r"
 """Orange to purple, which colour-blind readers can tell apart."""
@@ -153,9 +153,7 @@ def draw_intervals(estimates: Sequence[Estimate], x_label: str, title: str, stem
             axes.plot(estimate.reference, y, "D", color="black", markerfacecolor="none", markersize=6)
     axes.axvline(0, color="black", linewidth=0.8)
     axes.set_yticks(range(len(estimates)), [_in_print(estimate.label) for estimate in reversed(estimates)], fontsize=8)
-    paper = ", diamond: paper" if any(estimate.reference is not None for estimate in estimates) else ""
-    single = "" if all(estimate.has_interval for estimate in estimates) else ", hollow: one seed"
-    axes.set_xlabel(f"{x_label}\ndot: mean, line: 95% interval over seeds{single}{paper}", fontsize=9)
+    axes.set_xlabel(f"{x_label}\n{signs(estimates)}", fontsize=9)
     _plain(axes)
     return _save(figure, title, stem)
 

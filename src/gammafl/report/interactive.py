@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gammafl.report.curves import Plot, panel_plot
-from gammafl.report.pictures import Estimate, HeatMap, HeatMapPicture, LinePicture, Picture
+from gammafl.report.pictures import Estimate, HeatMap, HeatMapPicture, LinePicture, Picture, signs
 
 DIVERGING = ("#2d004b", "#8073ac", "#d8daeb", "#f7f7f7", "#fee0b6", "#e08214", "#7f3b08")
 """Purple to orange, as in the pictures for papers; readers who are colour-blind can tell them apart."""
@@ -94,10 +94,11 @@ def _intervals(estimates: Sequence[Estimate], x_label: str, title: str) -> Plot:
     }
     words = "; ".join(f"{one.label} {one.mean:.3g} {_range(one)}" for one in estimates)
     traces = [*lines, ours, *([paper] if printed else [])]
-    single = "" if all(one.has_interval for one in estimates) else ", hollow: one seed"
-    signs = f"dot: mean, line: 95% interval over seeds{single}" + (", diamond: paper" if printed else "")
     return Plot(
-        f"{title} ({signs})", f"{x_label}; {words}", {"kind": "figure", "traces": traces, "layout": layout}, wide=True
+        f"{title} ({signs(estimates)})",
+        f"{x_label}; {words}",
+        {"kind": "figure", "traces": traces, "layout": layout},
+        wide=True,
     )
 
 

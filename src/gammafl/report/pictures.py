@@ -69,6 +69,13 @@ class Estimate:
         return math.isfinite(self.low) and math.isfinite(self.high)
 
 
+def signs(estimates: Sequence[Estimate]) -> str:
+    """What the signs of an interval plot mean."""
+    single = "" if all(one.has_interval for one in estimates) else ", hollow: one seed"
+    paper = ", diamond: paper" if any(one.reference is not None for one in estimates) else ""
+    return f"dot: mean, line: 95% interval over seeds{single}{paper}"
+
+
 @dataclass(frozen=True)
 class LinePicture:
     """Panels side by side."""

@@ -36,7 +36,7 @@ QUICK = {
     "vgg11s-flickr": {"iterations": 10, "evaluation": {"every": 1, "samples": 50}},
     "vgg11s-pacs": {"iterations": 10, "evaluation": {"every": 1, "samples": 50}},
     "gpt2-wikitext2": {
-        "iterations": 2,
+        "iterations": 1,
         "local_steps": 1,
         "clients": 2,
         "sequence": 16,
@@ -113,9 +113,14 @@ def interval_picture(name: str, title: str, x_label: str, parts: Sequence[Part])
     return [IntervalPicture(name, title, x_label, estimates)] if estimates else []
 
 
+def warning_of(results: Results) -> str:
+    """What the titles of quick results begin with."""
+    return "QUICK, proves nothing · " if results.quick else ""
+
+
 def title_of(results: Results, text: str) -> str:
     """A picture's title: what, on which task, how long, over how many seeds, and the warning of --quick."""
-    warning = "QUICK, proves nothing · " if results.quick else ""
+    warning = warning_of(results)
     lengths = {run.figures.get("iterations") for run in results.runs}
     length = lengths.pop() if len(lengths) == 1 else None
     about = [*([results.task] if results.task else []), *([f"{length:,} iterations"] if length else [])]

@@ -11,6 +11,7 @@ from gammafl.report.pictures import Line, LinePicture, Panel, Picture
 from gammafl.report.progress import Progress, Status
 from gammafl.report.tables import TextTable
 from gammafl.studies.claims import Claim, Part
+from gammafl.studies.common import warning_of
 from gammafl.studies.declare import Factor, Level, Study, Table, Trial
 from gammafl.studies.intervals import interval, slope
 from gammafl.studies.results import Results
@@ -115,7 +116,7 @@ def _pictures(results: Results) -> list[Picture]:
     ]
     panel = Panel("", "d: elements (log scale)", "milliseconds (log scale)", lines, log_x=True, log_y=True)
     title = f"compression with error feedback, one thread, 0.1% kept: mean of {len(results.seeds)} repetitions"
-    return [LinePicture("cost", "QUICK, proves nothing · " * results.quick + title, [panel])]
+    return [LinePicture("cost", warning_of(results) + title, [panel])]
 
 
 COST = Study(
