@@ -1,9 +1,11 @@
 """Compilation of the loops."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
-from numba import njit
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 REORDERED = {"reassoc", "contract", "nsz", "arcp"}
 """Sums may be taken in another order; NaN and infinity keep their meaning."""
@@ -33,3 +35,19 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any
         return njit(nogil=True, cache=True, **options)(function)
     except RuntimeError:  # neither the package's directory nor the user's cache can be written
         return njit(nogil=True, **options)(function)
+
+
+def _trailing_zeros(context: Any, word: Any) -> Any:
+    """How many of the lowest bits of a 64-bit word are zero; the word must not be zero.
+
+    Processors have an instruction for it, which numba has no name for.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], cgutils.true_bit)
+
+    return types.uint64(types.uint64), generate
+
+
+trailing_zeros: Callable[[Any], Any] = cast(Any, intrinsic(_trailing_zeros))
+"""`_trailing_zeros` of a word, for compiled code."""

@@ -1,7 +1,8 @@
 """The O(d) loops, compiled, and run on slices by a small pool of threads.
 
 Form of the loops: constant blocks of 64 elements whose hit flags are OR-ed without a branch, so that the
-compiler vectorises them; a block is looked at again only when something in it was hit. Indices are unsigned,
+compiler vectorises them. A block is looked at again only when something in it was hit: then the flags become
+the bits of a word, and there is a turn of a loop for each that is set, not one for each element. Indices are unsigned,
 which spares the test for negative ones. Each thread works on a slice of its own and results are joined in the
 order of the slices, so a result does not depend on the number of threads.
 """
@@ -15,11 +16,12 @@ from numpy.typing import NDArray
 
 from gammafl.core import threads
 from gammafl.core.errors import require
-from gammafl.core.jit import compiled
+from gammafl.core.jit import compiled, trailing_zeros
 
 Vector = NDArray[np.float32]
 Positions = NDArray[np.uint32]
 
+ONE = np.uint64(1)
 BLOCK = np.uint64(64)
 SLICE_AT_LEAST = 1 << 20
 """A slice shorter than this (4 MiB) is done before a second thread has woken up."""
@@ -102,14 +104,18 @@ def _as_float(bits: list[int]) -> float:
 
 
 @compiled
-def _emit_above(residual: Any, threshold: Any, start: Any, stop: Any, indices: Any, values: Any, count: Any) -> Any:
-    for j in range(start, stop):
-        v = residual[j]
-        if not abs(v) <= threshold:
-            indices[count] = j
-            values[count] = v
-            residual[j] = 0
-            count += np.uint64(1)
+def _emit_above(residual: Any, threshold: Any, base: Any, size: Any, indices: Any, values: Any, count: Any) -> Any:
+    """Takes what is above the threshold out of a block."""
+    hits = np.uint64(0)
+    for j in range(size):
+        hits |= np.uint64(not abs(residual[base + j]) <= threshold) << j
+    while hits:
+        j = base + trailing_zeros(hits)
+        hits &= hits - ONE
+        indices[count] = j
+        values[count] = residual[j]
+        residual[j] = 0
+        count += ONE
     return count
 
 
@@ -126,12 +132,12 @@ def _add_and_take_above(
             residual[j] = v
             hit |= not abs(v) <= threshold
         if hit:
-            count = _emit_above(residual, threshold, base, base + BLOCK, indices, values, count)
+            count = _emit_above(residual, threshold, base, BLOCK, indices, values, count)
             if count + BLOCK > room:
                 return base + BLOCK, count
     for j in range(whole, end):
         residual[j] += delta[j]
-    return end, _emit_above(residual, threshold, whole, end, indices, values, count)
+    return end, _emit_above(residual, threshold, whole, end - whole, indices, values, count)
 
 
 def add_and_take_above(delta: Vector, residual: Vector, threshold: float) -> tuple[Positions, Vector]:
@@ -191,12 +197,17 @@ def _likely_bits(bits: NDArray[np.uint32], k: int) -> int:
 
 
 @compiled
-def _emit_at_least(bits: Any, limit: Any, start: Any, stop: Any, indices: Any, found: Any, count: Any) -> Any:
-    for j in range(start, stop):
-        if np.uint32(bits[j] & MAGNITUDE) >= limit:
-            indices[count] = j
-            found[count] = bits[j]
-            count += np.uint64(1)
+def _emit_at_least(bits: Any, limit: Any, base: Any, size: Any, indices: Any, found: Any, count: Any) -> Any:
+    """Lists what is at least the limit in a block."""
+    hits = np.uint64(0)
+    for j in range(size):
+        hits |= np.uint64(np.uint32(bits[base + j] & MAGNITUDE) >= limit) << j
+    while hits:
+        j = base + trailing_zeros(hits)
+        hits &= hits - ONE
+        indices[count] = j
+        found[count] = bits[j]
+        count += ONE
     return count
 
 
@@ -209,10 +220,10 @@ def _list_at_least(bits: Any, limit: Any, start: int, stop: int, indices: Any, f
         for j in range(base, base + BLOCK):
             hit |= np.uint32(bits[j] & MAGNITUDE) >= limit
         if hit:
-            count = _emit_at_least(bits, limit, base, base + BLOCK, indices, found, count)
+            count = _emit_at_least(bits, limit, base, BLOCK, indices, found, count)
             if count + BLOCK > room:
                 return base + BLOCK, count
-    return end, _emit_at_least(bits, limit, whole, end, indices, found, count)
+    return end, _emit_at_least(bits, limit, whole, end - whole, indices, found, count)
 
 
 def _at_least(vector: Vector, limit: int) -> tuple[Positions, Vector]:

@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from gammafl import seeds
 from gammafl.config import RunConfig
 from gammafl.core import threads
 from gammafl.core.kernels import Vector
@@ -14,6 +13,7 @@ from gammafl.federated import rounds, server
 from gammafl.federated.plan import Plan
 from gammafl.report.tables import TextTable
 from gammafl.runtimes.runs import make_plan
+from gammafl.streams import Streams
 
 OVERHEAD = {
     "sampling": "picking participants",
@@ -73,7 +73,7 @@ def operators_table(config: RunConfig, data_dir: Path | None, rounds_profiled: i
 
 def _train(plan: Plan, model: Vector, number: int) -> None:
     participants = server.pick_participants(plan, number)
-    rngs = [seeds.generator(plan.seed, "batches", number, client) for client in participants]
+    rngs = Streams(plan.seed, "batches", number, participants)
     with torch.random.fork_rng(devices=[]):
         for _ in plan.task.train(participants, model, server.round_stepsizes(plan, number), rngs):
             pass

@@ -10,7 +10,6 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from gammafl import seeds
 from gammafl.config import EvaluationSettings
 from gammafl.core.aggregate import Weighting
 from gammafl.core.compressors import Compressor, with_dense_tail
@@ -26,6 +25,7 @@ from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.rounds import Record
 from gammafl.federated.summary import summarise
 from gammafl.federated.timing import Timing
+from gammafl.streams import Streams
 from gammafl.tasks.base import LocalUpdate, dimension, statistics_size, tensor_sizes
 from gammafl.tasks.flat_module import Buffers
 from gammafl.tasks.own import torch_task
@@ -46,7 +46,7 @@ class InProcess:
         self._made = []
         stepsizes = server.round_stepsizes(self.plan, round_number)
         for clients, start in self._starts(participants, model):
-            rngs = [seeds.generator(self.plan.seed, "batches", round_number, client) for client in clients]
+            rngs = Streams(self.plan.seed, "batches", round_number, clients)
             updates = self.timing.each("training", self.plan.task.train(clients, start, stepsizes, rngs))
             for client, local in zip(clients, updates, strict=True):
                 with self.timing.phase("compression"):

@@ -54,10 +54,8 @@ class SoftmaxRegression:
         self.classes, self.features = linear.out_features, linear.in_features
         self._deltas = np.empty((0, self.classes * (self.features + 1)), np.float32)
 
-    def train(
-        self, tables: Sequence[Table], draws: Sequence[Indices], model: Vector, stepsizes: Vector
-    ) -> Iterator[LocalUpdate]:
-        """For each client a step a stepsize, each on its share of the client's draws."""
+    def train(self, tables: Sequence[Table], draws: Indices, model: Vector, stepsizes: Vector) -> Iterator[LocalUpdate]:
+        """For each client a step a stepsize, each on its share of the client's draws, which are a row."""
         clients = list(zip(tables, draws, strict=True))
         for _, sharing in groupby(clients, key=lambda client: client[0].arrays):
             same = list(sharing)

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from gammafl import streams
 from gammafl.core import threads
 from gammafl.core.errors import InputError, require
 from gammafl.core.kernels import Vector
@@ -100,7 +101,7 @@ class TorchTask:
         """
         if self._softmax is not None and (tables := self._tables(clients, self._softmax.features)) is not None:
             size = len(stepsizes) * self.batch_size
-            draws = [rng.integers(self.client_sizes[i], size=size) for i, rng in zip(clients, rngs, strict=True)]
+            draws = streams.integers(rngs, [self.client_sizes[client] for client in clients], size)
             yield from self._softmax.train(tables, draws, model, stepsizes)
             return
         at_once = self._at_once(clients[0], model)
