@@ -88,7 +88,7 @@ class HardThreshold(Compressor):
         return self.add_and_take(np.zeros_like(vector), vector, t)
 
     def add_and_take(self, delta: Vector, residual: Vector, t: int) -> SparseUpdate:
-        return SparseUpdate(residual.size, *kernels.add_and_take_above(delta, residual, self.at(t)))
+        return SparseUpdate.of_checked(residual.size, *kernels.add_and_take_above(delta, residual, self.at(t)))
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class TopK(Compressor):
     def take(self, vector: Vector, t: int) -> SparseUpdate:
         if self.scope == "global":
             k = self.k if isinstance(self.k, int) else _ceil_share(_exact(self.k), vector.size)
-            return SparseUpdate(vector.size, *kernels.take_largest(vector, k))
+            return SparseUpdate.of_checked(vector.size, *kernels.take_largest(vector, k))
         share = Fraction(self.k, max(1, vector.size)) if isinstance(self.k, int) else _exact(self.k)
         indices, values = [], []
         for start, stop in _segments(self.sizes, vector.size):

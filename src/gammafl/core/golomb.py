@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gammafl.core.errors import WireError
-from gammafl.core.jit import compiled
+from gammafl.core.jit import compiled, trailing_zeros
 
 MAX_PARAMETER = 32
 
@@ -21,12 +21,12 @@ ONE = np.uint64(1)
 WORD = np.uint64(32)
 ONES = np.uint64(0xFFFFFFFF)
 """The bits in a word that is written, and all of them set."""
+READ = np.uint64(64)
+ALL_ONES = ~np.uint64(0)
+"""The same of a word that is read."""
 
 WORDS = np.dtype("<u8")
 """As which a message is read."""
-
-TRAILING_ONES = np.array([f"{byte:09b}"[::-1].index("0") for byte in range(256)], np.uint64)
-"""How many ones a byte ends in."""
 
 
 @compiled
@@ -39,16 +39,22 @@ def _coded_bits(indices: Any, parameter: int) -> Any:
 
 
 @compiled
+def in_order(indices: Any) -> Any:
+    """Whether the positions strictly increase."""
+    increase = True
+    for j in range(1, indices.size):
+        increase &= indices[j] > indices[j - 1]
+    return increase
+
+
+@compiled
 def plan(indices: Any) -> Any:
     """(whether the positions strictly increase, the parameter to code them with, and the size in bytes).
 
     The parameter is found going downhill from the best one for scattered positions.
     """
-    in_order = True
-    for j in range(1, indices.size):
-        in_order &= indices[j] > indices[j - 1]
-    if indices.size == 0 or not in_order:
-        return in_order, 0, 1
+    if indices.size == 0 or not in_order(indices):
+        return indices.size == 0, 0, 1
     mean_gap = (np.int64(indices[-1]) + 1 - indices.size) / indices.size
     parameter = min(MAX_PARAMETER, round(math.log2(mean_gap * math.log(2) + 1)))
     bits = _coded_bits(indices, parameter)
@@ -58,7 +64,7 @@ def plan(indices: Any) -> Any:
             if fewer >= bits:
                 break
             parameter, bits = parameter + step, fewer
-    return in_order, parameter, 1 + np.int64((bits + np.uint64(7)) >> np.uint64(3))
+    return True, parameter, 1 + np.int64((bits + np.uint64(7)) >> np.uint64(3))
 
 
 @compiled
@@ -82,12 +88,16 @@ def _write(indices: Any, parameter: int, out: Any) -> None:
     for j in range(indices.size):
         gap = np.uint64(indices[j]) - following
         following = np.uint64(indices[j]) + ONE
-        quotient = gap >> b
+        quotient, low = gap >> b, gap & ((ONE << b) - ONE)
         while quotient >= WORD:
             at, pending, held = _put(ONES, WORD, out, at, pending, held)
             quotient -= WORD
-        at, pending, held = _put((ONE << quotient) - ONE, quotient + ONE, out, at, pending, held)
-        at, pending, held = _put(gap & ((ONE << b) - ONE), b, out, at, pending, held)
+        unary, length = (ONE << quotient) - ONE, quotient + ONE
+        if length + b <= WORD:
+            at, pending, held = _put(unary | low << length, length + b, out, at, pending, held)
+        else:
+            at, pending, held = _put(unary, length, out, at, pending, held)
+            at, pending, held = _put(low, b, out, at, pending, held)
     for last in range(at, out.size):
         out[last] = pending
         pending >>= np.uint64(8)
@@ -102,30 +112,34 @@ def _bits_from(bit: Any, words: Any) -> Any:
 
 @compiled
 def _read(words: Any, start: int, size: int, parameter: int, dim: int, indices: Any) -> Any:
-    """Fills `indices` from byte `start`; returns the byte after, or −1 for a code that runs past data or dimension.
+    """Fills `indices` from byte `start`; returns the bit after, or −1 for a code that runs past data or dimension.
 
-    `words` hold the `size` bytes of data, followed by at least 64 zeros.
+    `words` hold the `size` bytes of data, followed by at least 64 zeros, which end any code.
     """
     b, bits, most = np.uint64(parameter), np.uint64(8 * size), np.uint64(dim >> parameter)
+    low = (ONE << b) - ONE
     bit, position = np.uint64(8 * start), np.uint64(0)
     for j in range(indices.size):
-        quotient = np.uint64(0)
-        while True:
-            ones = TRAILING_ONES[_bits_from(bit, words) & np.uint64(255)]
-            quotient += ones
-            bit += ones
-            if ones < 8 or bit > bits:
-                break
-        bit += ONE
+        window, quotient = _bits_from(bit, words), np.uint64(0)
+        while window == ALL_ONES:
+            quotient += READ
+            bit += READ
+            if bit > bits:
+                return -1
+            window = _bits_from(bit, words)
+        ones = trailing_zeros(~window)
+        quotient += ones
+        bit += ones + ONE
         if bit + b > bits or quotient > most:
             return -1
-        position += (quotient << b) + (_bits_from(bit, words) & ((ONE << b) - ONE))
+        rest = window >> ones >> ONE if ones + b < READ else _bits_from(bit, words)
+        position += (quotient << b) + (rest & low)
         if position >= np.uint64(dim):
             return -1
         indices[j] = position
         position += ONE
         bit += b
-    return np.int64((bit + np.uint64(7)) >> np.uint64(3))
+    return np.int64(bit)
 
 
 def encode(indices: NDArray[np.uint32], parameter: int, size: int) -> bytes:
@@ -136,7 +150,7 @@ def encode(indices: NDArray[np.uint32], parameter: int, size: int) -> bytes:
 
 
 def decode(data: bytes, start: int, count: int, dim: int) -> tuple[NDArray[np.uint32], int]:
-    """`count` positions below `dim` from `data[start:]` on, and where they end."""
+    """`count` positions below `dim` from `data[start:]` on, and where they end; only as `encode` and `plan` have it."""
     parameter, size = data[start] if start < len(data) else 0, len(data) - start - 1
     if parameter > MAX_PARAMETER:
         raise WireError(f"Rice parameter {parameter} is larger than {MAX_PARAMETER}")
@@ -144,7 +158,11 @@ def decode(data: bytes, start: int, count: int, dim: int) -> tuple[NDArray[np.ui
         raise WireError(f"{count} positions do not fit in {size} bytes")
     words = np.frombuffer(data.ljust(len(data) // 8 * 8 + 16, b"\0"), WORDS).astype(np.uint64, copy=False)
     indices = np.empty(count, np.uint32)
-    end = _read(words, start + 1, len(data), parameter, dim, indices)
-    if end < 0:
+    bit = _read(words, start + 1, len(data), parameter, dim, indices)
+    if bit < 0:
         raise WireError("positions run past the message or the dimension")
+    _, best, length = plan(indices)
+    end = start + length
+    if parameter != best or end > len(data) or int(data[end - 1]) >> ((bit - 1) % 8 + 1):
+        raise WireError(f"positions are not in their one form, with Rice parameter {best}")
     return indices, end

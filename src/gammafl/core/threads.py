@@ -33,7 +33,9 @@ def share_out(work: Callable[[int, int], Result], size: int, at_least: int = 1, 
     There is a part a thread, but none smaller than `at_least`; parts begin at multiples of `block`. This thread does
     the first part itself.
     """
-    parts = max(1, min(_count, size // at_least))
+    parts = min(_count, size // at_least)
+    if parts <= 1:
+        return [work(0, size)]
     step = -(-size // parts // block) * block
     others = begin(work, step, size, parts - 1, block)
     return [work(0, min(step, size)), *(other.result() for other in others)]

@@ -3,7 +3,8 @@
 `encode` is deterministic: it takes the smallest coding of the positions and of the values, losslessly.
 `decode` trusts nobody: any bytes give an update of the stated dimension with strictly increasing positions
 and finite values, in memory of at most 128 times the message, or a `WireError`. It accepts only what
-`encode` writes: an accepted message encodes to the same bytes again.
+`encode` writes: each coding refuses any other form of what it reads, so that an accepted message encodes to the same
+bytes again.
 """
 
 import struct
@@ -42,9 +43,12 @@ def encode(update: SparseUpdate, positions: PositionCoding = "auto", values: Val
         raise InputError(f"no position coding {positions!r}; they are auto, {', '.join(POSITIONS)}")
     if values != "auto" and values not in VALUES:
         raise InputError(f"no value coding {values!r}; they are auto, {', '.join(VALUES)}")
-    wanted_positions = None if positions == "auto" else POSITIONS.index(positions)
-    kinds, body = _encode_body(update, wanted_positions, None if values == "auto" else VALUES.index(values))
-    head = CHECKED.pack(MAGIC, VERSION, kinds, update.dim, len(update))
+    position_kind, position_bytes = _encode_positions(
+        update, None if positions == "auto" else POSITIONS.index(positions)
+    )
+    value_kind, value_bytes = _encode_values(update, None if values == "auto" else VALUES.index(values))
+    body = position_bytes + value_bytes
+    head = CHECKED.pack(MAGIC, VERSION, position_kind | value_kind << 4, update.dim, len(update))
     return head + CHECKSUM.pack(zlib.crc32(body, zlib.crc32(head))) + body
 
 
@@ -52,27 +56,11 @@ def decode(payload: bytes | bytearray | memoryview, dim: int | None = None) -> S
     """The update of a message made by `encode`, or `WireError`; also if it is not of the dimension that is given."""
     data = payload if isinstance(payload, bytes) else bytes(memoryview(payload))
     kinds, dim, count = _decode_header(data, dim)
-    indices, end = _decode_positions(kinds & 15, data, dim, count)
-    try:
-        update = SparseUpdate(dim, indices, _decode_values(kinds >> 4, data, end, count))
-        _, again = _encode_body(update, kinds & 15, kinds >> 4)
-    except WireError:
-        raise
-    except InputError as error:
-        raise WireError(str(error)) from None
-    if again != data[HEADER.size :]:
-        raise WireError("not the canonical form of its update")
-    return update
-
-
-def _encode_body(update: SparseUpdate, position_kind: int | None, value_kind: int | None) -> tuple[int, bytes]:
-    """(kinds, body), of the smallest kinds where none is given. Only what `decode` gives back is encoded."""
-    values = np.ascontiguousarray(update.values)
-    survey = _survey(values.view(np.uint32))
-    require(survey[0] <= FINITE, "an update with values that are not finite can't be sent")
-    position_kind, position_bytes = _encode_positions(update, position_kind)
-    value_kind, value_bytes = _encode_values(values, survey, value_kind)
-    return position_kind | value_kind << 4, position_bytes + value_bytes
+    indices, start = _decode_positions(kinds & 15, data, dim, count)
+    values, end = _decode_values(kinds >> 4, data, start, count)
+    if end != len(data):
+        raise WireError(f"{len(data) - end} bytes after the end of the message")
+    return SparseUpdate.of_checked(dim, indices, values)
 
 
 def _decode_header(data: bytes, expected_dim: int | None) -> tuple[int, int, int]:
@@ -103,8 +91,8 @@ def _encode_positions(update: SparseUpdate, kind: int | None) -> tuple[int, byte
         return ALL, b""
     dim, count = update.dim, len(update)
     indices = np.ascontiguousarray(update.indices)
-    in_order, parameter, rice_size = golomb.plan(indices)
-    require(in_order, "indices must be strictly increasing")
+    increasing, parameter, rice_size = golomb.plan(indices)
+    require(increasing, "indices must be strictly increasing")
     if kind is None:
         _, kind = (0, ALL) if count == dim else min((rice_size, RICE), (-(-dim // 8), BITMAP), (4 * count, RAW))
     if kind == RICE:
@@ -128,13 +116,16 @@ def _decode_positions(kind: int, data: bytes, dim: int, count: int) -> tuple[NDA
     if kind == RICE:
         return golomb.decode(data, HEADER.size, count, dim)
     if kind == RAW:
-        return _part(data, HEADER.size, U4, count).astype(np.uint32), HEADER.size + 4 * count
-    size = -(-dim // 8)
-    bits = np.unpackbits(_part(data, HEADER.size, BYTES, size), count=dim, bitorder="little")
-    indices = np.flatnonzero(bits).astype(np.uint32)
+        indices = _part(data, HEADER.size, U4, count).astype(np.uint32)
+        if count and not (indices[-1] < dim and golomb.in_order(indices)):
+            raise WireError(f"positions must increase and be below {dim}")
+        return indices, HEADER.size + 4 * count
+    bits = _part(data, HEADER.size, BYTES, -(-dim // 8))
+    _require_zeros_after(dim, bits)
+    indices = np.flatnonzero(np.unpackbits(bits, count=dim, bitorder="little")).astype(np.uint32)
     if len(indices) != count:
         raise WireError(f"{len(indices)} positions where {count} are announced")
-    return indices, HEADER.size + size
+    return indices, HEADER.size + len(bits)
 
 
 # --- values -----------------------------------------------------------------------------------------------
@@ -174,11 +165,11 @@ def _write_runs(bits: Any, magnitudes: Any, starts: Any, signs: Any) -> None:
 
 @compiled
 def _read_runs(magnitudes: Any, starts: Any, signs: Any, bits: Any) -> bool:
-    """Fills `bits`; False if the starts do not increase."""
+    """Fills `bits`; False if the starts do not increase, or if a run could be joined with the one before."""
     for run in range(magnitudes.size):
         start = np.int64(starts[run - 1]) if run else 0
         stop = np.int64(starts[run]) if run + 1 < magnitudes.size else bits.size
-        if not start < stop <= bits.size:
+        if not start < stop <= bits.size or (run and magnitudes[run] == magnitudes[run - 1]):
             return False
         for j in range(start, stop):
             sign = (signs[j >> 3] >> np.uint8(j & 7)) & 1
@@ -186,9 +177,11 @@ def _read_runs(magnitudes: Any, starts: Any, signs: Any, bits: Any) -> bool:
     return True
 
 
-def _encode_values(values: Vector, survey: tuple[int, int, int], kind: int | None) -> tuple[int, bytes]:
+def _encode_values(update: SparseUpdate, kind: int | None) -> tuple[int, bytes]:
     """Lossless always: f16 only where every value is a 16-bit float, ternary where few magnitudes occur."""
-    (largest, occurring, runs), count = survey, len(values)
+    values, count = np.ascontiguousarray(update.values), len(update)
+    largest, occurring, runs = _survey(values.view(np.uint32))
+    require(largest <= FINITE, "an update with values that are not finite can't be sent")
     sizes = [(4 * count, F32)]
     if occurring & 0x1FFF == 0 and largest <= HALF and _are_halves(values):  # most are told apart by their last bits
         sizes.append((2 * count, F16))
@@ -213,19 +206,37 @@ def _are_halves(values: Vector) -> bool:
     return values.astype(np.float16).astype(np.float32).tobytes() == values.tobytes()
 
 
-def _decode_values(kind: int, data: bytes, start: int, count: int) -> Vector:
+def _decode_values(kind: int, data: bytes, start: int, count: int) -> tuple[Vector, int]:
+    """The values, and where in `data` they end."""
     if kind != TERNARY:
-        return _part(data, start, F4 if kind == F32 else F2, count).astype(np.float32)
+        sent = _part(data, start, F4 if kind == F32 else F2, count)
+        values = sent.astype(np.float32)
+        _require_finite(values)
+        return values, start + sent.nbytes
     runs = int(_part(data, start, U2, 1)[0])
     if not 1 <= runs <= count:
         raise WireError(f"{runs} magnitudes for {count} values")
     magnitudes = _part(data, start + 2, U4, runs).astype(np.uint32)
     starts = _part(data, start + 2 + 4 * runs, U4, runs - 1).astype(np.uint32)
     signs = _part(data, start + 8 * runs - 2, BYTES, -(-count // 8))
+    if magnitudes.max() > FINITE:
+        raise WireError("magnitudes must be finite, without a sign")
+    _require_zeros_after(count, signs)
     values = np.empty(count, np.float32)
     if not _read_runs(magnitudes, starts, signs, values.view(np.uint32)):
-        raise WireError("runs of magnitudes out of order")
-    return values
+        raise WireError("runs of magnitudes out of order, or not as long as they could be")
+    return values, start + 8 * runs - 2 + len(signs)
+
+
+def _require_finite(values: Vector) -> None:
+    if _survey(values.view(np.uint32))[0] > FINITE:
+        raise WireError("values that are not finite")
+
+
+def _require_zeros_after(used: int, in_bytes: NDArray[np.uint8]) -> None:
+    """Of the bits in these bytes only the first `used` may be set."""
+    if used % 8 and in_bytes[-1] >> (used % 8):
+        raise WireError("bits that are not in use are set")
 
 
 def _part(data: bytes, start: int, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
