@@ -10,6 +10,7 @@ With g = √(γ_0γ_T), the geometric mean of the first and the last stepsize, a
 import math
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -55,8 +56,12 @@ class StepsizeAware:
         _require_threshold(self.initial)
         _require_schedule(self.stepsize, self.iterations, self.alpha)
 
+    @cached_property
+    def _mean(self) -> float:
+        return _mean_stepsize(self.stepsize, self.iterations)
+
     def __call__(self, t: int) -> float:
-        return self.initial / math.sqrt(_spread(self.stepsize, t, self.iterations, self.alpha))
+        return self.initial / math.sqrt(_spread(self.stepsize(t) / self._mean, self.alpha))
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,8 @@ def matched_threshold(threshold: float, stepsize: Stepsize, iterations: int, alp
     _require_threshold(threshold)
     _require_schedule(stepsize, iterations, alpha)
     t = np.linspace(0, iterations, min(iterations, 1_000_000) + 1)
-    return threshold * math.sqrt(float(np.mean(_spread(stepsize, t, iterations, alpha))))
+    ratios = stepsize(t) / _mean_stepsize(stepsize, iterations)
+    return threshold * math.sqrt(float(np.mean(_spread(ratios, alpha))))
 
 
 class Calibration(NamedTuple):
@@ -123,14 +129,18 @@ def rounded(threshold: float, digits: int | None = 3) -> float:
     return threshold if digits is None else float(f"{threshold:.{digits - 1}e}")
 
 
-def _spread(stepsize: Stepsize, t: Any, iterations: int, alpha: float) -> Any:
-    """r^α + r^{−α} with r = γ_t / √(γ_0γ_T)."""
+def _mean_stepsize(stepsize: Stepsize, iterations: int) -> float:
+    """√(γ_0γ_T)."""
     mean = math.sqrt(float(stepsize(0))) * math.sqrt(float(stepsize(iterations)))
     if not mean > 0:
         raise InputError(
             f"the stepsize falls to {stepsize(iterations)} by iteration {iterations}; let it decay more slowly"
         )
-    ratio = stepsize(t) / mean
+    return mean
+
+
+def _spread(ratio: Any, alpha: float) -> Any:
+    """r^α + r^{−α}, for a number or an array."""
     try:
         with np.errstate(over="raise", divide="raise") if isinstance(ratio, np.ndarray) else nullcontext():
             return ratio**alpha + ratio**-alpha
