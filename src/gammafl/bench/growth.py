@@ -29,7 +29,7 @@ from gammafl.tasks.models import logistic
 from gammafl.tasks.samples import ImageShards
 from gammafl.tasks.torch_task import TorchTask
 
-IMAGES, EACH, PARTICIPANTS = 60_000, 20, 10
+IMAGES, EACH, PARTICIPANTS, THRESHOLD = 60_000, 20, 10, 0.05
 BUDGET = 20_000_000
 
 
@@ -84,7 +84,7 @@ def _run(n: int, rounds_each: int, budget: int | None) -> Cost:
     before = memory.resident_bytes()
     clients = ImageShards(images, labels, normalise, list(random.integers(0, IMAGES, (n, EACH))))
     task = TorchTask("logistic", logistic(), clients, clients[0], batch_size=50)
-    plan = make_plan(task, 0.01, PARTICIPANTS, local_steps=5, rounds_made=rounds_each)
+    plan = make_plan(task, THRESHOLD, PARTICIPANTS, local_steps=5, rounds_made=rounds_each)
     state, made, seconds = rounds.start(plan), memory.resident_bytes(), []
     with TemporaryDirectory() as folder:
         store = ResidualStore(plan.method, plan.dim, budget or float("inf"), Path(folder))

@@ -48,11 +48,14 @@ class Contender:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
         self.name: str = self._answer()["name"]
+        self.kept = 1.0
+        """The share of an update that it sent, as far as it is known."""
 
     def rounds_per_second(self, rounds: int) -> float:
         assert self._process.stdin is not None
         print(rounds, file=self._process.stdin, flush=True)
         answer = self._answer()
+        self.kept = answer["kept"]
         return answer["rounds"] / answer["seconds"]
 
     def _answer(self) -> dict[str, Any]:
@@ -96,20 +99,20 @@ def table(work: Work, environment: Path, turns: int, progress: Progress) -> Text
             progress.say(f"{work.model}, {work.clients} clients: turn {turn + 1} of {turns}")
             for key, contender in contenders.items():
                 speeds[key].append(contender.rounds_per_second(rounds[key]))
-        names = {key: contender.name for key, contender in contenders.items()}
-    return _table(work, names, speeds)
+    return _table(work, contenders, speeds)
 
 
-def _table(work: Work, names: dict[str, str], speeds: dict[str, list[float]]) -> TextTable:
+def _table(work: Work, contenders: dict[str, Contender], speeds: dict[str, list[float]]) -> TextTable:
     rows = []
     for key, values in speeds.items():
         ratio = median(speeds[OURS]) / median(values)
         wanted = WANTED[work.model].get(key)
         rows.append(
             [
-                names[key],
+                contenders[key].name,
                 f"{median(values):.3g}",
                 f"{min(values):.3g} – {max(values):.3g}",
+                f"{100 * contenders[key].kept:.2g}%",
                 "" if key == OURS else f"{ratio:.3g}×" if wanted is None else verdict(ratio, wanted),
             ]
         )
@@ -117,7 +120,7 @@ def _table(work: Work, names: dict[str, str], speeds: dict[str, list[float]]) ->
     return TextTable(
         f"{work.model}: {work.participants} of {work.clients} clients a round, E = {work.local_steps},"
         f" batch {work.batch_size}, {work.threads} threads",
-        ["", "rounds/s", "least – most", "gammafl is faster by"],
+        ["", "rounds/s", "least – most", "sent", "gammafl is faster by"],
         rows,
         f"median of {len(speeds[OURS])} turns" + (f"; not here: {', '.join(missing)} (make peers)" if missing else ""),
     )

@@ -81,6 +81,7 @@ class Flower:
     """The global model between requests; each request is a simulation."""
 
     name = f"flwr {version('flwr')}"
+    kept = 1.0
 
     def __init__(self, spec: work.Work) -> None:
         self.spec = spec

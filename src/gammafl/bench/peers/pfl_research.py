@@ -73,6 +73,7 @@ class Pfl:
     """One model and backend for all requests, one algorithm a request."""
 
     name = f"pfl {version('pfl')}"
+    kept = 1.0
 
     def __init__(self, spec: work.Work) -> None:
         torch.set_num_threads(spec.threads)

@@ -16,6 +16,7 @@ class Plain:
     """The global state dict and the one model that every client trains in turn."""
 
     name = f"plain torch {version('torch')}"
+    kept = 1.0
 
     def __init__(self, spec: work.Work) -> None:
         torch.set_num_threads(spec.threads)

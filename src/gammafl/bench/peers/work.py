@@ -124,6 +124,10 @@ class Peer(Protocol):
     name: str
     """With its version."""
 
+    @property
+    def kept(self) -> float:
+        """The share of an update that was sent so far."""
+
     def run(self, rounds: int) -> list[float]:
         """Run so many rounds and return time.perf_counter() at the end of each."""
 
@@ -153,7 +157,7 @@ def serve(make: Callable[[Work], Peer]) -> None:
                 report(work, before, peer.weights())
                 check = False
             seconds = ends[-1] - ends[WARM_UP - 1]
-            print(json.dumps({"rounds": rounds, "seconds": seconds}), file=answers, flush=True)
+            print(json.dumps({"rounds": rounds, "seconds": seconds, "kept": peer.kept}), file=answers, flush=True)
 
 
 @torch.no_grad()
