@@ -1,6 +1,6 @@
 """The round loop is Algorithm 1: equivalences that anchor it, conservation, seeds."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -85,10 +85,10 @@ def test_bytes_in_the_records_are_those_of_the_messages() -> None:
     lengths: list[int] = []
 
     class Counting(InProcess):
-        def exchange(self, participants: Sequence[int], model: Vector, round_number: int) -> list[Upload]:
-            uploads = super().exchange(participants, model, round_number)
+        def exchange(self, participants: Sequence[int], model: Vector, round_number: int) -> Iterator[Upload]:
+            uploads = list(super().exchange(participants, model, round_number))
             lengths.append(sum(len(upload.payload) for upload in uploads))
-            return uploads
+            yield from uploads
 
     carrier = Counting(plan, ResidualStore(plan.method, plan.dim))
     records = list(run_rounds(plan, state, carrier))

@@ -188,9 +188,9 @@ def test_the_training_loss_counts_each_client_once() -> None:
     losses = [1.0, 5.0]
 
     class Repeats(InProcess):
-        def exchange(self, participants: Sequence[int], model: Vector, round_number: int) -> list[Upload]:
+        def exchange(self, participants: Sequence[int], model: Vector, round_number: int) -> Iterator[Upload]:
             first, second = super().exchange(participants, model, round_number)
-            return [replace(first, loss=losses[0])] * 2 + [replace(second, loss=losses[1])]
+            yield from [replace(first, loss=losses[0])] * 2 + [replace(second, loss=losses[1])]
 
     plan = replace(plan_for(METHODS["ht"]), participants=2)
     records = rounds.run_rounds(plan, rounds.start(plan), Repeats(plan, ResidualStore(plan.method, plan.dim)))

@@ -1,6 +1,6 @@
 """The simulator's round loop (Algorithm 1), whatever carries the messages; Flower has its own, of the same parts."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +20,9 @@ Record = dict[str, Any]
 class Carrier(Protocol):
     """Brings the model to the participants of a round, and their uploads back."""
 
-    def exchange(self, participants: Sequence[int], model: Vector, round_number: int) -> Sequence[Upload]: ...
+    def exchange(self, participants: Sequence[int], model: Vector, round_number: int) -> Iterable[Upload]:
+        """The uploads as they arrive, while others may still be in the making."""
+        ...
 
     def settle(self, accepted: Collection[int]) -> None:
         """The uploads of these clients of the round count; all others return to their clients."""
@@ -38,13 +40,17 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
     while state.round < plan.rounds:
         with timing.phase("sampling"):
             participants = server.pick_participants(plan, state.round)
-        uploads = carrier.exchange(participants, state.model, state.round)
+        receipt = server.Receipt(plan.dim, plan.upload_limits, state.round)
+        losses = {}  # an upload may come twice
+        for upload in carrier.exchange(participants, state.model, state.round):
+            with timing.phase("server"):
+                receipt.take(upload)
+                losses[upload.client] = upload.loss
         with timing.phase("server"):
-            accepted, refused = server.receive(uploads, plan.dim, plan.upload_limits, state.round)
+            accepted = receipt.accepted
             carrier.settle({upload.client for upload, _ in accepted})
             server.apply(state, accepted, server.weights(plan, accepted))
             server.average(state, plan.averaging, plan.rounds)
-        losses = {upload.client: upload.loss for upload in uploads}  # an upload may come twice
         record: Record = {
             "round": state.round,
             "iteration": state.round * plan.local_steps,
@@ -53,8 +59,8 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
             "kept": sum(len(update) for _, update in accepted),
             "uplink_bytes": sum(len(upload.payload) for upload, _ in accepted),
         }
-        if refused:
-            record["refused"] = {str(client): reason for client, reason in refused.items()}
+        if receipt.refused:
+            record["refused"] = {str(client): reason for client, reason in receipt.refused.items()}
         if missing := len(participants) - len(accepted):
             record["missing"] = missing
         if state.round % plan.evaluation.every == 0 or state.round == plan.rounds:

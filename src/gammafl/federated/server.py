@@ -1,6 +1,6 @@
 """The server: its model, what it accepts, its update (Algorithm 1, lines 3 and 17-19), its averaged model."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -54,28 +54,43 @@ def pick(clients: int, participants: int, seed: int, round_number: int) -> list[
     return sorted(rng.choice(clients, participants, replace=False).tolist())
 
 
-def receive(
-    uploads: Sequence[Upload], dim: int, limits: Limits = NO_LIMITS, round_number: int = 0
-) -> tuple[list[Accepted], dict[int, str]]:
-    """The uploads that are in order, with their updates, and for each other client why its upload was refused.
+class Receipt:
+    """The uploads of a round that are in order, with their updates, and for each other client why it was refused.
 
     An upload counts in its own round and once: what did not count then has returned to its client.
     """
-    accepted: dict[int, Accepted] = {}
-    refused = {}
-    for upload in uploads:
+
+    def __init__(self, dim: int, limits: Limits = NO_LIMITS, round_number: int = 0) -> None:
+        self.dim, self.limits, self.round = dim, limits, round_number
+        self._accepted: dict[int, Accepted] = {}
+        self.refused: dict[int, str] = {}
+
+    @property
+    def accepted(self) -> list[Accepted]:
+        return list(self._accepted.values())
+
+    def take(self, upload: Upload) -> None:
         try:
-            if upload.round != round_number:
-                raise WireError(f"an upload of round {upload.round} in round {round_number}")
-            if upload.client in accepted:
+            if upload.round != self.round:
+                raise WireError(f"an upload of round {upload.round} in round {self.round}")
+            if upload.client in self._accepted:
                 raise WireError("a second upload in one round")
-            limits.check(upload.payload, dim)
-            update = decode(upload.payload, dim)
-            limits.check_update(update)
-            accepted[upload.client] = upload, update
+            self.limits.check(upload.payload, self.dim)
+            update = decode(upload.payload, self.dim)
+            self.limits.check_update(update)
+            self._accepted[upload.client] = upload, update
         except WireError as error:
-            refused[upload.client] = str(error)
-    return list(accepted.values()), refused
+            self.refused[upload.client] = str(error)
+
+
+def receive(
+    uploads: Iterable[Upload], dim: int, limits: Limits = NO_LIMITS, round_number: int = 0
+) -> tuple[list[Accepted], dict[int, str]]:
+    """What is accepted of `uploads`, and why the others are refused."""
+    receipt = Receipt(dim, limits, round_number)
+    for upload in uploads:
+        receipt.take(upload)
+    return receipt.accepted, receipt.refused
 
 
 def weights(plan: Plan, accepted: Sequence[Accepted]) -> list[float]:

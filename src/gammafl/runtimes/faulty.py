@@ -1,6 +1,6 @@
 """The simulator with what goes wrong in the field, by chance and by the seed (`faults` in the configuration)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,12 +23,12 @@ NEVER_ARRIVES = ("killed", "lost", "late")
 class Faulty(InProcess):
     """Carries messages as `InProcess` does, to clients and over a network that fail."""
 
-    def exchange(self, participants: Sequence[int], model: Vector, round_number: int) -> list[Upload]:
+    def exchange(self, participants: Sequence[int], model: Vector, round_number: int) -> Iterator[Upload]:
         rng = seeds.generator(self.plan.seed, "faults", round_number)
         self._fates = dict(zip(participants, draw(self.plan.faults, len(participants), rng), strict=True))
         present = [client for client in participants if self._fates[client] != "absent"]
-        made = super().exchange(present, model, round_number)
-        return [arrived for upload in made for arrived in _carried(upload, self._fates[upload.client], rng)]
+        for upload in super().exchange(present, model, round_number):
+            yield from _carried(upload, self._fates[upload.client], rng)
 
     def upload(self, client: int, local: LocalUpdate, round_number: int) -> list[Upload]:
         if self._fates[client] != "not_finite":

@@ -34,7 +34,10 @@ from gammafl.tasks.torch_task import Metric, TorchTask
 
 
 class InProcess:
-    """Carries messages by calling the clients, who train side by side, and upload one after the other."""
+    """Carries messages by calling the clients, who train side by side, and upload one after the other.
+
+    An upload is on its way as soon as it is made, so that the server takes it in while other clients train.
+    """
 
     def __init__(self, plan: Plan, residuals: ResidualStore, timing: Timing | None = None) -> None:
         self.plan = plan
@@ -42,7 +45,7 @@ class InProcess:
         self.timing = timing or Timing()
         self._made: list[Upload] = []
 
-    def exchange(self, participants: Sequence[int], model: Vector, round_number: int) -> list[Upload]:
+    def exchange(self, participants: Sequence[int], model: Vector, round_number: int) -> Iterator[Upload]:
         self._made = []
         stepsizes = server.round_stepsizes(self.plan, round_number)
         for clients, start in self._starts(participants, model):
@@ -50,8 +53,9 @@ class InProcess:
             updates = self.timing.each("training", self.plan.task.train(clients, start, stepsizes, rngs))
             for client, local in zip(clients, updates, strict=True):
                 with self.timing.phase("compression"):
-                    self._made += self.upload(client, local, round_number)
-        return self._made
+                    uploads = self.upload(client, local, round_number)
+                self._made += uploads
+                yield from uploads
 
     def _starts(self, participants: Sequence[int], model: Vector) -> Iterator[tuple[Sequence[int], Vector]]:
         """Who trains from which model: most from the server's, together, and each that lost an upload from its own."""
