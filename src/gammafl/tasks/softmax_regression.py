@@ -141,8 +141,7 @@ def _train(
                 return
             total += loss
         losses[client] = total / steps.size
-        top[client] = _difference(model, flat)
-        deltas[client] = flat
+        top[client] = _difference(model, flat, deltas[client])
 
 
 @part_of_compiled
@@ -159,13 +158,14 @@ def _rooms(rows: int, columns: int, size: int) -> Any:
 
 
 @part_of_compiled
-def _difference(model: Any, weights: Any) -> Any:
-    """weights ← model − weights; returns the largest magnitude, NaN if any is not finite."""
+def _difference(model: Any, weights: Any, delta: Any) -> Any:
+    """delta ← model − weights; returns the largest magnitude, NaN if any is not finite."""
     largest, finite = np.float32(0), True
     for j in range(model.size):
-        weights[j] = model[j] - weights[j]
-        largest = max(largest, abs(weights[j]))
-        finite &= abs(weights[j]) <= FLOAT32_MAX
+        difference = model[j] - weights[j]
+        delta[j] = difference
+        largest = max(largest, abs(difference))
+        finite &= abs(difference) <= FLOAT32_MAX
     return largest if finite else np.float32(np.nan)
 
 
