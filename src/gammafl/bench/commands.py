@@ -57,6 +57,19 @@ def simulate(
             bench.table(work, peers, repeats, progress).print()
 
 
+@app.command("parts", epilog="Example:  gammafl bench parts --clients 100")
+def parts(
+    clients: Annotated[str, typer.Option(help="Comma-separated; half of them take part.")] = "10,100",
+    repeats: Repeats = 9,
+) -> None:
+    """Where the time of a round of logistic regression goes: phases, the loops of a step, the calls of an upload."""
+    need_torch()
+    from gammafl.bench import parts as bench
+
+    for table in bench.tables(numbers(clients, "--clients"), repeats):
+        table.print()
+
+
 @app.command("growth", epilog="Example:  gammafl bench growth --clients 10,1000,100000")
 def growth(
     clients: Annotated[str, typer.Option(help="Comma-separated.")] = "10,100,1000,10000,100000",

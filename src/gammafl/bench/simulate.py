@@ -112,7 +112,7 @@ def _table(work: Work, contenders: dict[str, Contender], speeds: dict[str, list[
                 contenders[key].name,
                 f"{median(values):.3g}",
                 f"{min(values):.3g} – {max(values):.3g}",
-                f"{100 * contenders[key].kept:.2g}%",
+                f"{100 * contenders[key].kept:.3g}%",
                 "" if key == OURS else f"{ratio:.3g}×" if wanted is None else verdict(ratio, wanted),
             ]
         )

@@ -131,10 +131,7 @@ def _train(
         total = 0.0
         for step in range(steps.size):
             chosen = rows[client, step * batch : (step + 1) * batch]
-            for i in range(batch):
-                sample, to = data[chosen[i]], inputs[i]
-                for j in range(features):
-                    to[j] = np.float32(sample[j]) * scale[j] - shift[j]
+            _fetch(data, chosen, scale, shift, inputs)
             loss = _step(inputs, labels, chosen, weights, bias, slopes, steps[step])
             if loss == NO_CLASS:
                 losses[client] = NO_CLASS
@@ -155,6 +152,15 @@ def _rooms(rows: int, columns: int, size: int) -> Any:
     first = -(memory.ctypes.data // 4) % PAGE
     second = first + rows * columns + (PAGE // 2 - rows * columns) % PAGE
     return memory[first : first + rows * columns].reshape(rows, columns), memory[second : second + size]
+
+
+@part_of_compiled
+def _fetch(data: Any, chosen: Any, scale: Any, shift: Any, inputs: Any) -> None:
+    """A batch, normalised."""
+    for i in range(chosen.size):
+        sample, to = data[chosen[i]], inputs[i]
+        for j in range(scale.size):
+            to[j] = np.float32(sample[j]) * scale[j] - shift[j]
 
 
 @part_of_compiled

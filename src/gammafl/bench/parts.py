@@ -1,0 +1,218 @@
+"""Where the time of a round of logistic regression goes: its phases, a local step's loops, an upload's calls."""
+
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+
+from gammafl.bench import ours
+from gammafl.bench.measure import medians, repeated, show_seconds
+from gammafl.bench.peers.work import Work
+from gammafl.core import aggregate, threads
+from gammafl.core.error_feedback import ErrorFeedback
+from gammafl.core.jit import compiled_reordering
+from gammafl.core.wire import decode, encode
+from gammafl.federated import rounds
+from gammafl.federated.plan import Plan
+from gammafl.federated.residuals import ResidualStore
+from gammafl.federated.timing import Timing
+from gammafl.report.tables import TextTable
+from gammafl.runtimes.simulator import InProcess
+from gammafl.streams import Streams
+from gammafl.tasks import softmax_regression as regression
+
+BATCH, STEPS, CLASSES, FEATURES = 50, 5, 10, 1024
+WARM_UP, ROUNDS = 100, 300
+"""Rounds a client's residual needs to fill, and rounds that are measured at a time."""
+TIMES = 200
+PHASES = {
+    "sampling": "picking participants",
+    "training": "drawing batches, local training",
+    "compression": "compressing and encoding",
+    "server": "decoding and aggregating",
+    "rest": "anything else",
+}
+
+
+def tables(clients: Sequence[int], repeats: int) -> list[TextTable]:
+    return [*(round_table(n, repeats) for n in clients), step_table(repeats), upload_table(repeats)]
+
+
+def _work(clients: int, thread_count: int) -> Work:
+    return Work("logistic", clients, clients // 2, STEPS, BATCH, thread_count)
+
+
+# --- a round ----------------------------------------------------------------------------------------------
+
+
+def round_table(clients: int, repeats: int) -> TextTable:
+    """The phases on one thread, and the whole round on all of them."""
+    alone, _ = _phases(clients, 1, repeats)
+    together, whole = _phases(clients, threads.CORES, repeats)
+    uploads, total = clients // 2, sum(alone.values())
+    rows = [
+        [PHASES[phase], show_seconds(value), show_seconds(value / uploads), f"{100 * value / total:.1f}%"]
+        for phase, value in alone.items()
+    ]
+    rows.append(["a round", show_seconds(total), show_seconds(total / uploads), "100%"])
+    rows.append([f"a round, {threads.CORES} threads", show_seconds(whole), show_seconds(whole / uploads), ""])
+    waiting = show_seconds(together["training"])
+    return TextTable(
+        f"logistic regression, {uploads} of {clients} clients a round, one thread",
+        ["phase", "a round", "a client", "share"],
+        rows,
+        f"on {threads.CORES} threads one trains less, and does all else meanwhile: it trains and waits for {waiting}",
+    )
+
+
+def _phases(clients: int, thread_count: int, repeats: int) -> tuple[dict[str, float], float]:
+    """Median seconds of each phase of a round, and of the round."""
+    spec = _work(clients, thread_count)
+    threads.set_count(thread_count)
+    try:
+        plan, timing = _plan(spec), Timing()
+        carrier = InProcess(plan, ResidualStore(plan.method, plan.dim), timing)
+        running = rounds.run_rounds(plan, rounds.start(plan), carrier, timing)
+        _run(running, WARM_UP)
+        found: dict[str, list[float]] = {phase: [] for phase in PHASES}
+        for _ in range(repeats):
+            timing.seconds.clear()
+            seconds = _run(running, ROUNDS)
+            spent = {phase: timing.seconds[phase] for phase in PHASES if phase != "rest"}
+            for phase, value in {**spent, "rest": seconds - sum(spent.values())}.items():
+                found[phase].append(value / ROUNDS)
+    finally:
+        threads.set_count(threads.CORES)
+    whole = median(map(sum, zip(*found.values(), strict=True)))
+    return {phase: median(values) for phase, values in found.items()}, whole
+
+
+def _plan(spec: Work) -> Plan:
+    task = ours.make_task(spec)
+    return ours.make_plan(task, ours.THRESHOLDS["logistic"], spec.participants, STEPS, ours.ROUNDS)
+
+
+def _run(running: Any, count: int) -> float:
+    began = time.perf_counter()
+    for _ in range(count):
+        next(running)
+    return time.perf_counter() - began
+
+
+# --- a local step -----------------------------------------------------------------------------------------
+
+
+@compiled_reordering
+def _fetch(times: int, data: Any, chosen: Any, scale: Any, shift: Any, inputs: Any) -> None:
+    for _ in range(times):
+        regression._fetch(data, chosen, scale, shift, inputs)
+
+
+@compiled_reordering
+def _logits(times: int, inputs: Any, weights: Any, bias: Any, slopes: Any) -> None:
+    for _ in range(times):
+        regression._logits(inputs, weights, bias, slopes)
+
+
+@compiled_reordering
+def _update(times: int, slopes: Any, inputs: Any, weights: Any) -> None:
+    for _ in range(times):
+        regression._subtract_products(slopes, inputs, weights)
+
+
+@compiled_reordering
+def _step(times: int, inputs: Any, labels: Any, chosen: Any, weights: Any, bias: Any, slopes: Any, size: Any) -> None:
+    for _ in range(times):
+        regression._step(inputs, labels, chosen, weights, bias, slopes, size)
+
+
+@compiled_reordering
+def _rooms(rows: int, columns: int, size: int) -> Any:
+    return regression._rooms(rows, columns, size)
+
+
+def step_table(repeats: int) -> TextTable:
+    """The loops of a step on data that are in the cache, one thread."""
+    random = np.random.default_rng(0)
+    data = random.integers(0, 256, (BATCH, FEATURES), np.uint8)
+    labels, chosen = random.integers(0, CLASSES, BATCH, np.uint8), np.arange(BATCH)
+    scale = np.full(FEATURES, 1 / 64, np.float32)
+    shift = np.full(FEATURES, 2, np.float32)
+    padded = -(-BATCH // regression.ROWS) * regression.ROWS
+    inputs, flat = _rooms(padded, FEATURES, CLASSES * (FEATURES + 1))
+    inputs[:], flat[:] = 0, 0
+    weights, bias = flat[: CLASSES * FEATURES].reshape(CLASSES, FEATURES), flat[CLASSES * FEATURES :]
+    slopes = np.zeros((padded, CLASSES), np.float32)
+    square = torch.ones(FEATURES, FEATURES)
+    fetch, logits = "the batch, from bytes to numbers", "logits"
+    softmax, update, step = "softmax, loss, slopes", "update of the weights", "a step"
+    products = FEATURES * CLASSES * BATCH
+    peak = f"{products:,} products at the speed of torch.mm"
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        found = medians(
+            {
+                fetch: lambda: _fetch(TIMES, data, chosen, scale, shift, inputs),
+                logits: lambda: _logits(TIMES, inputs, weights, bias, slopes),
+                update: lambda: _update(TIMES, slopes, inputs, weights),
+                step: lambda: _step(TIMES, inputs, labels, chosen, weights, bias, slopes, np.float32(1e-6)),
+                peak: lambda: torch.mm(square, square),
+            },
+            repeats,
+        )
+    finally:
+        torch.set_num_threads(before)
+    seconds = {name: value / TIMES for name, value in found.items()}
+    seconds[peak] = found[peak] * products / FEATURES**3
+    seconds[softmax] = seconds[step] - seconds[logits] - seconds[update]
+    seconds[step] += seconds[fetch]
+    order = (fetch, logits, softmax, update, step, peak)
+    return TextTable(
+        f"a local step: batch {BATCH}, {FEATURES:,} features, {CLASSES} classes, one thread",
+        ["part", "time"],
+        [[name, show_seconds(seconds[name])] for name in order],
+        "logits and update are as many products each",
+    )
+
+
+# --- an upload --------------------------------------------------------------------------------------------
+
+
+def upload_table(repeats: int) -> TextTable:
+    """The calls for one upload, again and again: all that they touch is in the cache, as it is not in a round."""
+    plan = _plan(_work(100, 1))
+    participants = list(range(plan.participants))
+    streams = Streams(0, "batches", 0, participants)
+    below = [plan.task.client_sizes[client] for client in participants]
+    random, dim = np.random.default_rng(0), plan.dim
+    delta = random.standard_normal(dim, np.float32)
+    delta *= np.float32(ours.THRESHOLDS["logistic"] / np.quantile(np.abs(delta), 0.99))
+    memory, turns = ErrorFeedback(plan.method, dim), [delta, -delta]
+    update = memory.compress(delta, 1)
+    memory.residual[:] = 0
+    payload, model = encode(update), np.zeros(dim, np.float32)
+
+    def compress() -> None:
+        turns.reverse()
+        memory.compress(turns[0], 1, 1.0)
+
+    calls: dict[str, Callable[[], object]] = {
+        f"compressing {dim:,} elements": repeated(compress, TIMES),
+        f"encoding {len(update)} entries": repeated(lambda: encode(update), TIMES),
+        "decoding them": repeated(lambda: decode(payload, dim), TIMES),
+        "aggregating them": repeated(lambda: aggregate.subtract(model, [update], [0.1]), TIMES),
+    }
+    found = medians(calls, repeats)
+    drawing = f"drawing {STEPS * BATCH} samples, {len(participants)} clients at a time"
+    drawn = medians({drawing: repeated(lambda: streams.integers(below, STEPS * BATCH), TIMES)}, repeats)
+    found = {drawing: drawn[drawing] / len(participants), **found}
+    return TextTable(
+        "an upload, again and again",
+        ["part", "time"],
+        [[name, show_seconds(value / TIMES)] for name, value in found.items()],
+        "in a round the same calls find less of their data in the cache",
+    )
