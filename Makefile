@@ -81,6 +81,7 @@ bench: .venv/train .peers/ready  ## every measurement of docs/performance.md; an
 	$(BIN)/gammafl bench compress
 	$(BIN)/gammafl bench wire
 	$(BIN)/gammafl bench simulate
+	$(BIN)/gammafl bench parts
 	$(BIN)/gammafl bench growth
 	$(BIN)/gammafl bench scale
 

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 import gammafl as gf
-from gammafl.bench import compress, growth, measure, scale, simulate, wire
+from gammafl.bench import compress, growth, measure, parts, scale, simulate, wire
 from gammafl.bench.measure import medians, show_seconds, verdict
 from gammafl.bench.ours import make_task
 from gammafl.bench.peers import work
+from gammafl.core import threads
 from gammafl.core.compressors import HardThreshold, TopK
 from gammafl.core.error_feedback import ErrorFeedback
 from gammafl.report.progress import Silent
@@ -119,3 +120,20 @@ def test_the_sheet_grows_with_what_it_counts() -> None:
     assert [len(table.rows) for table in scale.tables(costs, (1e5, 1e6), (10, 100))] == [5, 2, 2]
     exact = len(gf.encode(wire.scattered(1_000_000, 1000)))
     assert scale.message_bytes(1e6) == pytest.approx(exact, rel=0.02)
+
+
+def test_the_phases_of_a_round_add_up_to_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "WARM_UP", 1)
+    monkeypatch.setattr(parts, "ROUNDS", 2)
+    before = threads.count()
+    phases, whole = parts._phases(4, 1, repeats=1)
+    assert list(phases) == list(parts.PHASES)
+    assert all(seconds > 0 for seconds in phases.values())
+    assert sum(phases.values()) == pytest.approx(whole)
+    assert threads.count() == before
+
+
+def test_every_part_of_a_step_and_of_an_upload_takes_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "TIMES", 2)
+    for table in (parts.step_table(1), parts.upload_table(1)):
+        assert all(time[0] in "123456789" for _, time in table.rows), table.rows

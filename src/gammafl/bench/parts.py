@@ -21,8 +21,8 @@ from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.timing import Timing
 from gammafl.report.tables import TextTable
 from gammafl.runtimes.simulator import InProcess
-from gammafl.streams import Streams
 from gammafl.tasks import softmax_regression as regression
+from gammafl.tasks.streams import Streams
 
 BATCH, STEPS, CLASSES, FEATURES = 50, 5, 10, 1024
 WARM_UP, ROUNDS = 100, 300
@@ -70,7 +70,7 @@ def round_table(clients: int, repeats: int) -> TextTable:
 
 def _phases(clients: int, thread_count: int, repeats: int) -> tuple[dict[str, float], float]:
     """Median seconds of each phase of a round, and of the round."""
-    spec = _work(clients, thread_count)
+    spec, before = _work(clients, thread_count), threads.count()
     threads.set_count(thread_count)
     try:
         plan, timing = _plan(spec), Timing()
@@ -85,7 +85,7 @@ def _phases(clients: int, thread_count: int, repeats: int) -> tuple[dict[str, fl
             for phase, value in {**spent, "rest": seconds - sum(spent.values())}.items():
                 found[phase].append(value / ROUNDS)
     finally:
-        threads.set_count(threads.CORES)
+        threads.set_count(before)
     whole = median(map(sum, zip(*found.values(), strict=True)))
     return {phase: median(values) for phase, values in found.items()}, whole
 

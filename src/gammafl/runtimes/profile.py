@@ -13,7 +13,7 @@ from gammafl.federated import rounds, server
 from gammafl.federated.plan import Plan
 from gammafl.report.tables import TextTable
 from gammafl.runtimes.runs import make_plan
-from gammafl.streams import Streams
+from gammafl.tasks.streams import Streams
 
 OVERHEAD = {
     "sampling": "picking participants",

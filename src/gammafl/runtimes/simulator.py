@@ -25,11 +25,11 @@ from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.rounds import Record
 from gammafl.federated.summary import summarise
 from gammafl.federated.timing import Timing
-from gammafl.streams import Streams
 from gammafl.tasks.base import LocalUpdate, dimension, statistics_size, tensor_sizes
 from gammafl.tasks.flat_module import Buffers
 from gammafl.tasks.own import torch_task
 from gammafl.tasks.replicas import Loss
+from gammafl.tasks.streams import Streams
 from gammafl.tasks.torch_task import Metric, TorchTask
 
 

@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from gammafl import streams
 from gammafl.core import threads
 from gammafl.core.errors import InputError, require
 from gammafl.core.kernels import Vector
+from gammafl.tasks import streams
 from gammafl.tasks.base import Evaluation, LocalUpdate
 from gammafl.tasks.flat_module import Buffers, FlatModule, shapes
 from gammafl.tasks.replicas import Loss, Replica, Replicas, Training
