@@ -40,14 +40,14 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
     while state.round < plan.rounds:
         with timing.phase("sampling"):
             participants = server.pick_participants(plan, state.round)
-        receipt = server.Receipt(plan.dim, plan.upload_limits, state.round)
+        intake = server.Intake(plan.dim, plan.upload_limits, state.round)
         losses = {}  # an upload may come twice
         for upload in carrier.exchange(participants, state.model, state.round):
             with timing.phase("server"):
-                receipt.take(upload)
+                intake.take(upload)
                 losses[upload.client] = upload.loss
         with timing.phase("server"):
-            accepted = receipt.accepted
+            accepted = intake.accepted
             carrier.settle({upload.client for upload, _ in accepted})
             server.apply(state, accepted, server.weights(plan, accepted))
             server.average(state, plan.averaging, plan.rounds)
@@ -59,8 +59,8 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
             "kept": sum(len(update) for _, update in accepted),
             "uplink_bytes": sum(len(upload.payload) for upload, _ in accepted),
         }
-        if receipt.refused:
-            record["refused"] = {str(client): reason for client, reason in receipt.refused.items()}
+        if intake.refused:
+            record["refused"] = {str(client): reason for client, reason in intake.refused.items()}
         if missing := len(participants) - len(accepted):
             record["missing"] = missing
         if state.round % plan.evaluation.every == 0 or state.round == plan.rounds:

@@ -54,7 +54,7 @@ def pick(clients: int, participants: int, seed: int, round_number: int) -> list[
     return sorted(rng.choice(clients, participants, replace=False).tolist())
 
 
-class Receipt:
+class Intake:
     """The uploads of a round that are in order, with their updates, and for each other client why it was refused.
 
     An upload counts in its own round and once: what did not count then has returned to its client.
@@ -87,10 +87,10 @@ def receive(
     uploads: Iterable[Upload], dim: int, limits: Limits = NO_LIMITS, round_number: int = 0
 ) -> tuple[list[Accepted], dict[int, str]]:
     """What is accepted of `uploads`, and why the others are refused."""
-    receipt = Receipt(dim, limits, round_number)
+    intake = Intake(dim, limits, round_number)
     for upload in uploads:
-        receipt.take(upload)
-    return receipt.accepted, receipt.refused
+        intake.take(upload)
+    return intake.accepted, intake.refused
 
 
 def weights(plan: Plan, accepted: Sequence[Accepted]) -> list[float]:
