@@ -15,8 +15,8 @@ MAX_DIM = 2**32 - 1
 class SparseUpdate:
     """`values[j]` at position `indices[j]` of a vector of `dim` elements, zero elsewhere.
 
-    `indices` (uint32) are below `dim` and strictly increasing, `values` are float32; the order is checked by
-    `encode`. An update of every position is written `SparseUpdate(dim, None, values)` and is `entire`: its
+    `indices` (uint32) are below `dim` and strictly increasing, `values` are float32, both contiguous; the order is
+    checked by `encode`. An update of every position is written `SparseUpdate(dim, None, values)` and is `entire`: its
     positions are neither stored nor sent.
     """
 
@@ -27,7 +27,7 @@ class SparseUpdate:
         self.dim = index(dim)
         if not 0 <= self.dim <= MAX_DIM:
             raise InputError(f"dim must be between 0 and {MAX_DIM}, got {dim}")
-        self.values: NDArray[np.float32] = np.asarray(values, np.float32)
+        self.values: NDArray[np.float32] = np.asarray(values, np.float32, order="C")
         self._positions = None if indices is None else _positions(indices, self.dim)
         count = self.dim if self._positions is None else len(self._positions)
         if self.values.shape != (count,):
@@ -76,7 +76,7 @@ class SparseUpdate:
 
 def _positions(indices: ArrayLike, dim: int) -> NDArray[np.uint32]:
     """`indices` as unsigned 32-bit numbers below `dim`; compiled code relies on that."""
-    array = np.asarray(indices)
+    array = np.asarray(indices, order="C")
     if array.size == 0:
         return np.empty(0, np.uint32)
     if array.ndim != 1 or array.dtype.kind not in "iu":

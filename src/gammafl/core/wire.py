@@ -7,8 +7,10 @@ and finite values, in memory of at most 128 times the message, or a `WireError`.
 bytes again.
 """
 
+import math
 import struct
 import zlib
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -35,20 +37,19 @@ F32, F16, TERNARY = range(len(VALUES))
 
 BYTES, U2, U4, F2, F4 = map(np.dtype, ("u1", "<u2", "<u4", "<f2", "<f4"))
 MAX_RUNS = 65_535
+NO_POSITIONS = np.empty(0, np.uint32)
 
 
 def encode(update: SparseUpdate, positions: PositionCoding = "auto", values: ValueCoding = "auto") -> bytes:
     """The message for `update`; "auto" takes the smallest coding, a name insists on one."""
-    if positions != "auto" and positions not in POSITIONS:
-        raise InputError(f"no position coding {positions!r}; they are auto, {', '.join(POSITIONS)}")
-    if values != "auto" and values not in VALUES:
-        raise InputError(f"no value coding {values!r}; they are auto, {', '.join(VALUES)}")
-    position_kind, position_bytes = _encode_positions(
-        update, None if positions == "auto" else POSITIONS.index(positions)
-    )
-    value_kind, value_bytes = _encode_values(update, None if values == "auto" else VALUES.index(values))
+    indices = NO_POSITIONS if update.entire else update.indices
+    plan, survey = _look_at(indices, update.values)
+    wanted = None if positions == "auto" else _number(positions, POSITIONS, "position")
+    position_kind, position_bytes = _encode_positions(update, plan, wanted)
+    wanted = None if values == "auto" else _number(values, VALUES, "value")
+    value_kind, value_bytes = _encode_values(update.values, survey, wanted)
     body = position_bytes + value_bytes
-    head = CHECKED.pack(MAGIC, VERSION, position_kind | value_kind << 4, update.dim, len(update))
+    head = CHECKED.pack(MAGIC, VERSION, position_kind | value_kind << 4, update.dim, len(update.values))
     return head + CHECKSUM.pack(zlib.crc32(body, zlib.crc32(head))) + body
 
 
@@ -61,6 +62,12 @@ def decode(payload: bytes | bytearray | memoryview, dim: int | None = None) -> S
     if end != len(data):
         raise WireError(f"{len(data) - end} bytes after the end of the message")
     return SparseUpdate.of_checked(dim, indices, values)
+
+
+def _number(coding: str, codings: Sequence[str], name: str) -> int:
+    if coding not in codings:
+        raise InputError(f"no {name} coding {coding!r}; they are auto, {', '.join(codings)}")
+    return codings.index(coding)
 
 
 def _decode_header(data: bytes, expected_dim: int | None) -> tuple[int, int, int]:
@@ -86,15 +93,20 @@ def _decode_header(data: bytes, expected_dim: int | None) -> tuple[int, int, int
 # --- positions --------------------------------------------------------------------------------------------
 
 
-def _encode_positions(update: SparseUpdate, kind: int | None) -> tuple[int, bytes]:
+def _encode_positions(update: SparseUpdate, plan: tuple[bool, int, int], kind: int | None) -> tuple[int, bytes]:
     if update.entire and kind in (None, ALL):
         return ALL, b""
-    dim, count = update.dim, len(update)
-    indices = np.ascontiguousarray(update.indices)
-    increasing, parameter, rice_size = golomb.plan(indices)
+    dim, count, indices = update.dim, len(update.values), update.indices
+    increasing, parameter, rice_size = golomb.plan(indices) if update.entire else plan
     require(increasing, "indices must be strictly increasing")
     if kind is None:
-        _, kind = (0, ALL) if count == dim else min((rice_size, RICE), (-(-dim // 8), BITMAP), (4 * count, RAW))
+        bitmap_size, raw_size = -(-dim // 8), 4 * count
+        if count == dim:
+            kind = ALL
+        elif rice_size <= bitmap_size and rice_size <= raw_size:
+            kind = RICE
+        else:
+            kind = BITMAP if bitmap_size <= raw_size else RAW
     if kind == RICE:
         return kind, golomb.encode(indices, parameter, rice_size)
     if kind == BITMAP:
@@ -151,6 +163,12 @@ def _survey(bits: Any) -> Any:
 
 
 @compiled
+def _look_at(indices: Any, values: Any) -> Any:
+    """All that the choice of codings depends on, in one call."""
+    return golomb.plan(indices), _survey(values.view(np.uint32))
+
+
+@compiled
 def _write_runs(bits: Any, magnitudes: Any, starts: Any, signs: Any) -> None:
     """Fills each run's magnitude and start, and sets the bits of negative values in `signs`."""
     run, last = -1, NO_MAGNITUDE
@@ -177,21 +195,19 @@ def _read_runs(magnitudes: Any, starts: Any, signs: Any, bits: Any) -> bool:
     return True
 
 
-def _encode_values(update: SparseUpdate, kind: int | None) -> tuple[int, bytes]:
+def _encode_values(values: Vector, survey: tuple[int, int, int], kind: int | None) -> tuple[int, bytes]:
     """Lossless always: f16 only where every value is a 16-bit float, ternary where few magnitudes occur."""
-    values, count = np.ascontiguousarray(update.values), len(update)
-    largest, occurring, runs = _survey(values.view(np.uint32))
+    (largest, occurring, runs), count = survey, len(values)
     require(largest <= FINITE, "an update with values that are not finite can't be sent")
-    sizes = [(4 * count, F32)]
-    if occurring & 0x1FFF == 0 and largest <= HALF and _are_halves(values):  # most are told apart by their last bits
-        sizes.append((2 * count, F16))
-    if 1 <= runs <= MAX_RUNS:
-        sizes.append((2 + 8 * runs - 4 + -(-count // 8), TERNARY))
+    ternary_size = 2 + 8 * runs - 4 + -(-count // 8) if 1 <= runs <= MAX_RUNS else math.inf
+    halves = occurring & 0x1FFF == 0 and largest <= HALF and _are_halves(values)  # most differ in their last bits
+    half_size = 2 * count if halves else math.inf
     if kind is None:
-        _, kind = min(sizes)
+        kind = F32 if 4 * count <= min(half_size, ternary_size) else F16 if half_size <= ternary_size else TERNARY
     if kind == F32:
         return kind, values.astype(F4, copy=False).tobytes()
-    require(kind in (possible for _, possible in sizes), f"these values can't be sent as {VALUES[kind]} without loss")
+    possible = halves if kind == F16 else ternary_size < math.inf
+    require(possible, f"these values can't be sent as {VALUES[kind]} without loss")
     if kind == F16:
         return kind, values.astype(F2).tobytes()
     magnitudes, starts = np.empty(runs, np.uint32), np.empty(runs, np.uint32)

@@ -24,7 +24,7 @@ from gammafl.tasks.samples import Indices, Table
 ROWS = 4
 AT_ONCE = 64
 """Clients whose updates are held at a time."""
-OWN_SHARE = 0.85
+OWN_SHARE = 0.82
 """Of a thread's fair share, what this thread trains itself: it compresses while the others go on. Rounded up, since it
 is awake, and the others must be woken first."""
 NO_CLASS = -1.0
