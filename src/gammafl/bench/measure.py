@@ -18,14 +18,18 @@ THRESHOLD = 3.2905267
 
 
 def medians(contenders: Mapping[str, Work], repeats: int) -> dict[str, float]:
-    """The median seconds of each, over `repeats` turns; a first turn is not counted."""
+    """The median seconds of each, over `repeats` turns.
+
+    A turn is two calls, of which the second counts: the first one finds the machine as another contender left it, its
+    own memory unused for as long as all others took.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for turn in range(repeats + 1):
+    for _ in range(repeats):
         for name, work in contenders.items():
+            work()
             began = time.perf_counter()
             work()
-            if turn:
-                seconds[name].append(time.perf_counter() - began)
+            seconds[name].append(time.perf_counter() - began)
     return {name: median(values) for name, values in seconds.items()}
 
 

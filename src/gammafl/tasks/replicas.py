@@ -19,6 +19,7 @@ from torch import nn
 from gammafl.core.kernels import Vector
 from gammafl.tasks.base import LocalUpdate
 from gammafl.tasks.flat_module import Buffers, FlatModule
+from gammafl.tasks.freed_memory import keep_freed_memory
 from gammafl.tasks.pool_first import pool_first
 from gammafl.tasks.turns import turns
 
@@ -93,6 +94,7 @@ class Replicas:
     """As many copies as work at the same time and a few more, made when they are first needed."""
 
     def __init__(self, make: Callable[[], Replica]) -> None:
+        keep_freed_memory()
         self._make = make
         self._made: list[Replica] = []
         self._pool: ThreadPoolExecutor | None = None
