@@ -46,10 +46,10 @@ def test_alternating_updates_keep_about_a_thousandth_every_time() -> None:
         assert 1300 < len(ours) < 1700
 
 
-def test_contenders_take_turns_of_two_calls() -> None:
+def test_contenders_take_turns_of_three_calls() -> None:
     calls: list[str] = []
     found = medians({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, repeats=2)
-    assert calls == ["a", "a", "b", "b"] * 2
+    assert calls == ["a", "a", "a", "b", "b", "b"] * 2
     assert list(found) == ["a", "b"]
 
 
