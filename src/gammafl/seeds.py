@@ -11,11 +11,11 @@ import numpy as np
 
 def generator(seed: int, role: str, *path: int) -> np.random.Generator:
     """The generator of one role, such as `generator(seed, "batches", round, client)`."""
-    address = (seed, role_number(role), *path)
-    words = np.array(address, np.uint32) if max(address) < 2**32 else address  # the same numbers, taken in faster
+    numbers = address(seed, role, *path)
+    words = np.array(numbers, np.uint32) if max(numbers) < 2**32 else numbers  # the same numbers, taken in faster
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(words)))
 
 
-def role_number(role: str) -> int:
-    """A role's word of an address."""
-    return zlib.crc32(role.encode())
+def address(seed: int, role: str, *path: int) -> tuple[int, ...]:
+    """The numbers that a generator is made from."""
+    return seed, zlib.crc32(role.encode()), *path

@@ -122,12 +122,14 @@ def test_the_sheet_grows_with_what_it_counts() -> None:
     assert scale.message_bytes(1e6) == pytest.approx(exact, rel=0.02)
 
 
-def test_the_phases_of_a_round_add_up_to_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_phase_of_a_round_is_booked_and_none_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "WARM_UP", 1)
     monkeypatch.setattr(parts, "ROUNDS", 2)
     before = threads.count()
     phases, whole = parts._phases(4, 1, repeats=1)
     assert list(phases) == list(parts.PHASES)
+    assert all(phases[phase] > 0 for phase in parts.PHASES if phase != "rest")
+    assert phases["rest"] >= 0
     assert sum(phases.values()) == pytest.approx(whole)
     assert threads.count() == before
 

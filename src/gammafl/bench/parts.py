@@ -141,8 +141,12 @@ def _rooms(rows: int, columns: int, size: int) -> Any:
     return regression._rooms(rows, columns, size)
 
 
-def step_table(repeats: int) -> TextTable:
-    """The loops of a step on data that are in the cache, one thread."""
+FETCH, LOGITS, SOFTMAX = "the batch, from bytes to numbers", "logits", "softmax and loss"
+UPDATE, STEP = "update of the weights", "a step with its batch"
+
+
+def _loops() -> dict[str, Callable[[], object]]:
+    """Each `TIMES` times, on the same batch."""
     random = np.random.default_rng(0)
     data = random.integers(0, 256, (BATCH, FEATURES), np.uint8)
     labels, chosen = random.integers(0, CLASSES, BATCH, np.uint8), np.arange(BATCH)
@@ -153,35 +157,32 @@ def step_table(repeats: int) -> TextTable:
     inputs[:], flat[:] = 0, 0
     weights, bias = flat[: CLASSES * FEATURES].reshape(CLASSES, FEATURES), flat[CLASSES * FEATURES :]
     slopes = np.zeros((padded, CLASSES), np.float32)
-    square = torch.ones(FEATURES, FEATURES)
-    fetch, logits = "the batch, from bytes to numbers", "logits"
-    softmax, update, step = "softmax and loss", "update of the weights", "a step with its batch"
-    products = FEATURES * CLASSES * BATCH
+    return {
+        FETCH: lambda: _fetch(TIMES, data, chosen, scale, shift, inputs),
+        LOGITS: lambda: _logits(TIMES, inputs, weights, bias, slopes),
+        SOFTMAX: lambda: _softmax(TIMES, slopes, labels),
+        UPDATE: lambda: _update(TIMES, slopes, inputs, weights),
+        STEP: lambda: _step(TIMES, inputs, labels, chosen, weights, bias, slopes, np.float32(1e-6)),
+    }
+
+
+def step_table(repeats: int) -> TextTable:
+    """The loops of a step on data that are in the cache, one thread."""
+    products, square = FEATURES * CLASSES * BATCH, torch.ones(FEATURES, FEATURES)
     peak = f"{products:,} products at the speed of torch.mm"
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        found = medians(
-            {
-                fetch: lambda: _fetch(TIMES, data, chosen, scale, shift, inputs),
-                logits: lambda: _logits(TIMES, inputs, weights, bias, slopes),
-                softmax: lambda: _softmax(TIMES, slopes, labels),
-                update: lambda: _update(TIMES, slopes, inputs, weights),
-                step: lambda: _step(TIMES, inputs, labels, chosen, weights, bias, slopes, np.float32(1e-6)),
-                peak: lambda: torch.mm(square, square),
-            },
-            repeats,
-        )
+        found = medians({**_loops(), peak: lambda: torch.mm(square, square)}, repeats)
     finally:
         torch.set_num_threads(before)
     seconds = {name: value / TIMES for name, value in found.items()}
     seconds[peak] = found[peak] * products / FEATURES**3
-    seconds[step] += seconds[fetch]
-    order = (fetch, logits, softmax, update, step, peak)
+    seconds[STEP] += seconds[FETCH]
     return TextTable(
         f"a local step: batch {BATCH}, {FEATURES:,} features, {CLASSES} classes, one thread",
         ["part", "time"],
-        [[name, show_seconds(seconds[name])] for name in order],
+        [[name, show_seconds(value)] for name, value in seconds.items()],
         "logits and update are as many products each",
     )
 

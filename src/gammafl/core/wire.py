@@ -42,12 +42,15 @@ NO_POSITIONS = np.empty(0, np.uint32)
 
 def encode(update: SparseUpdate, positions: PositionCoding = "auto", values: ValueCoding = "auto") -> bytes:
     """The message for `update`; "auto" takes the smallest coding, a name insists on one."""
-    indices = NO_POSITIONS if update.entire else update.indices
+    wanted_positions = None if positions == "auto" else _number(positions, POSITIONS, "position")
+    wanted_values = None if values == "auto" else _number(values, VALUES, "value")
+    entire = update.entire and wanted_positions in (None, ALL)
+    indices = NO_POSITIONS if entire else update.indices
     plan, survey = _look_at(indices, update.values)
-    wanted = None if positions == "auto" else _number(positions, POSITIONS, "position")
-    position_kind, position_bytes = _encode_positions(update, plan, wanted)
-    wanted = None if values == "auto" else _number(values, VALUES, "value")
-    value_kind, value_bytes = _encode_values(update.values, survey, wanted)
+    position_kind, position_bytes = (
+        (ALL, b"") if entire else _encode_positions(indices, update.dim, plan, wanted_positions)
+    )
+    value_kind, value_bytes = _encode_values(update.values, survey, wanted_values)
     body = position_bytes + value_bytes
     head = CHECKED.pack(MAGIC, VERSION, position_kind | value_kind << 4, update.dim, len(update.values))
     return head + CHECKSUM.pack(zlib.crc32(body, zlib.crc32(head))) + body
@@ -93,11 +96,10 @@ def _decode_header(data: bytes, expected_dim: int | None) -> tuple[int, int, int
 # --- positions --------------------------------------------------------------------------------------------
 
 
-def _encode_positions(update: SparseUpdate, plan: tuple[bool, int, int], kind: int | None) -> tuple[int, bytes]:
-    if update.entire and kind in (None, ALL):
-        return ALL, b""
-    dim, count, indices = update.dim, len(update.values), update.indices
-    increasing, parameter, rice_size = golomb.plan(indices) if update.entire else plan
+def _encode_positions(
+    indices: NDArray[np.uint32], dim: int, plan: tuple[bool, int, int], kind: int | None
+) -> tuple[int, bytes]:
+    (increasing, parameter, rice_size), count = plan, len(indices)
     require(increasing, "indices must be strictly increasing")
     if kind is None:
         bitmap_size, raw_size = -(-dim // 8), 4 * count

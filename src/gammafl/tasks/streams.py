@@ -50,12 +50,12 @@ class Streams(Sequence[Generator]):
 
     def integers(self, below: Sequence[int], size: int) -> Integers:
         """`size` numbers of each generator, from 0 to below its entry of `below`; a row each."""
-        seed, role, round_number = self._address
-        addresses = [(seed, seeds.role_number(role), round_number, client) for client in self._clients]
-        if max(seed, round_number, *self._clients, *below) >= WORD:
+        shared = seeds.address(*self._address)
+        if max(*shared, *self._clients, *below) >= WORD:
             return _one_by_one(self, below, size)
+        addresses = np.array([(*shared, client) for client in self._clients], np.uint32)
         drawn = np.empty((len(addresses), size), np.int64)
-        _draw(np.array(addresses, np.uint32), np.array(below, np.uint32), drawn)
+        _draw(addresses, np.array(below, np.uint32), drawn)
         return drawn
 
 
