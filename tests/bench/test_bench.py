@@ -138,10 +138,11 @@ def test_the_loops_that_are_measured_are_those_that_train(monkeypatch: pytest.Mo
     """A call without a turn of its loop changes nothing; one with a turn does."""
     monkeypatch.setattr(parts, "TIMES", 1)
     random = np.random.default_rng(0)
-    slopes, inputs = random.standard_normal((4, 2), np.float32), random.standard_normal((4, 8), np.float32)
+    slopes, inputs = random.standard_normal((2, 5), np.float32), random.standard_normal((5, 8), np.float32)
+    one, zero = np.ones(1, np.float32), np.zeros(1, np.float32)
     for times in (0, 1):
-        weights = np.zeros((2, 8), np.float32)
-        parts._update(times, slopes, inputs, weights)
-        np.testing.assert_allclose(weights, -times * slopes.T @ inputs, rtol=1e-5, atol=1e-6)
+        weights, bias = np.zeros((2, 8), np.float32), np.zeros(2, np.float32)
+        parts._update(times, inputs, np.arange(5), one, zero, slopes, weights, bias)
+        np.testing.assert_allclose(weights, -times * slopes @ inputs, rtol=1e-5, atol=1e-6)
     names = [name for table in (parts.step_table(1), parts.upload_table(1)) for name, _ in table.rows]
     assert {"logits", "softmax and loss", "update of the weights", "decoding them"} <= set(names)

@@ -1,6 +1,7 @@
 """The fast ways of local training give what a plain loop gives."""
 
 import copy
+import math
 import os
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import gammafl as gf
 from gammafl.config import Input
 from gammafl.core import threads as core_threads
 from gammafl.core.kernels import Vector
-from gammafl.tasks import softmax_regression
+from gammafl.tasks import softmax_steps
 from gammafl.tasks.base import LocalUpdate
 from gammafl.tasks.build import normaliser
 from gammafl.tasks.flat_module import FlatModule
@@ -80,7 +81,7 @@ def by_hand(module: nn.Module, task: TorchTask, client: int) -> LocalUpdate:
     return LocalUpdate((before - after).numpy(), float(np.mean(losses)))
 
 
-@pytest.mark.parametrize("classes", [2, 5, 10])
+@pytest.mark.parametrize("classes", [2, 5, 7, 10])
 @pytest.mark.parametrize("batch", [1, 4, 6, 13])
 def test_softmax_regressions_own_gradient_is_autograds(classes: int, batch: int) -> None:
     module = nn.Sequential(nn.Flatten(), nn.Linear(108, classes))
@@ -90,6 +91,14 @@ def test_softmax_regressions_own_gradient_is_autograds(classes: int, batch: int)
         expected = by_hand(module, task, client)
         np.testing.assert_allclose(update.delta, expected.delta, rtol=1e-4, atol=1e-6)
         assert update.loss == pytest.approx(expected.loss, rel=1e-5)
+
+
+def test_the_exponential_of_many_numbers_at_a_time_is_right_to_the_last_digits() -> None:
+    for x in np.linspace(-86.9, 0, 5000, dtype=np.float32):
+        assert softmax_steps._exp(x) == pytest.approx(math.exp(float(x)), rel=3e-7)
+    assert softmax_steps._exp(np.float32(0)) == 1
+    assert 0 < softmax_steps._exp(np.float32(-np.inf)) < 2e-38
+    assert math.isnan(softmax_steps._exp(np.float32(np.nan)))
 
 
 def test_only_one_linear_layer_under_cross_entropy_is_softmax_regression() -> None:
@@ -178,11 +187,13 @@ def test_clients_of_one_array_are_handed_over_in_order_whatever_thread_trained_t
 
 
 def test_an_error_in_another_thread_is_raised_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail_elsewhere(*_: object) -> None:
+    def fail_elsewhere(*arguments: object) -> None:
         if threading.current_thread() is not threading.main_thread():
             raise MemoryError
+        train(*arguments)
 
-    monkeypatch.setattr(softmax_regression, "_train", fail_elsewhere)
+    train = softmax_steps.train
+    monkeypatch.setattr(softmax_steps, "train", fail_elsewhere)
     task = of_one_array(9)
     core_threads.set_count(2)
     with pytest.raises(MemoryError):
@@ -260,13 +271,15 @@ def test_a_module_that_draws_only_now_and_then_is_refused_where_clients_share_th
 
 COLD_OR_WARM = """
 import numpy as np, zlib
-from gammafl.tasks import softmax_regression as regression
+from gammafl.tasks import softmax_steps
 random = np.random.default_rng(0)
 images, labels = random.integers(0, 256, (90, 64)).astype(np.uint8), random.integers(0, 10, 90).astype(np.uint8)
 rows, model = random.integers(0, 90, (3, 90)), random.standard_normal(650).astype(np.float32)
-scale, shift = np.full(64, 1 / 64, np.float32), np.ones(64, np.float32)
+scale, shift = np.full(1, 1 / 64, np.float32), np.ones(1, np.float32)
+samples, steps = (images, labels, rows, scale, shift), np.full(5, 0.5, np.float32)
 deltas, losses, largest = np.empty((3, 650), np.float32), np.empty(3), np.empty(3, np.float32)
-regression._train(images, labels, rows, scale, shift, model, np.full(5, 0.5, np.float32), deltas, losses, largest)
+claimed, done = np.zeros(1, np.int64), np.zeros(3, np.int64)
+softmax_steps.train(*samples, model, steps, deltas, losses, largest, claimed, done, 3)
 print(zlib.crc32(deltas.tobytes()), losses)
 """
 

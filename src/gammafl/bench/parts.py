@@ -21,7 +21,7 @@ from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.timing import Timing
 from gammafl.report.tables import TextTable
 from gammafl.runtimes.simulator import InProcess
-from gammafl.tasks import softmax_regression as regression
+from gammafl.tasks import softmax_steps
 from gammafl.tasks.streams import Streams
 
 BATCH, STEPS, CLASSES, FEATURES = 50, 5, 10, 1024
@@ -106,63 +106,43 @@ def _run(running: Any, count: int) -> float:
 
 
 @compiled_reordering
-def _fetch(times: int, data: Any, chosen: Any, scale: Any, shift: Any, inputs: Any) -> None:
+def _logits(times: int, data: Any, chosen: Any, scale: Any, shift: Any, weights: Any, bias: Any, slopes: Any) -> None:
     for _ in range(times):
-        regression._fetch(data, chosen, scale, shift, inputs)
+        softmax_steps._logits(data, chosen, scale, shift, weights, bias, slopes)
 
 
 @compiled_reordering
-def _logits(times: int, inputs: Any, weights: Any, bias: Any, slopes: Any) -> None:
+def _softmax(times: int, slopes: Any, labels: Any, chosen: Any) -> None:
     for _ in range(times):
-        regression._logits(inputs, weights, bias, slopes)
+        softmax_steps._loss_and_slopes(slopes, labels, chosen, chosen.size, np.float32(1e-6))
 
 
 @compiled_reordering
-def _softmax(times: int, slopes: Any, labels: Any) -> None:
+def _update(times: int, data: Any, chosen: Any, scale: Any, shift: Any, slopes: Any, weights: Any, bias: Any) -> None:
     for _ in range(times):
-        for i in range(labels.size):
-            regression._loss_and_slope(slopes[i], np.int64(labels[i]))
-
-
-@compiled_reordering
-def _update(times: int, slopes: Any, inputs: Any, weights: Any) -> None:
-    for _ in range(times):
-        regression._subtract_products(slopes, inputs, weights)
-
-
-@compiled_reordering
-def _step(times: int, inputs: Any, labels: Any, chosen: Any, weights: Any, bias: Any, slopes: Any, size: Any) -> None:
-    for _ in range(times):
-        regression._step(inputs, labels, chosen, weights, bias, slopes, size)
-
-
-@compiled_reordering
-def _rooms(rows: int, columns: int, size: int) -> Any:
-    return regression._rooms(rows, columns, size)
-
-
-FETCH, LOGITS, SOFTMAX = "the batch, from bytes to numbers", "logits", "softmax and loss"
-UPDATE, STEP = "update of the weights", "a step with its batch"
+        softmax_steps._descend(data, chosen, scale, shift, slopes, weights, bias)
 
 
 def _loops() -> dict[str, Callable[[], object]]:
-    """Each `TIMES` times, on the same batch."""
+    """The loops of a step, each `TIMES` times, and as many steps of one client; all on the same batch."""
     random = np.random.default_rng(0)
     data = random.integers(0, 256, (BATCH, FEATURES), np.uint8)
     labels, chosen = random.integers(0, CLASSES, BATCH, np.uint8), np.arange(BATCH)
-    scale = np.full(FEATURES, 1 / 64, np.float32)
-    shift = np.full(FEATURES, 2, np.float32)
-    padded = -(-BATCH // regression.ROWS) * regression.ROWS
-    inputs, flat = _rooms(padded, FEATURES, CLASSES * (FEATURES + 1))
-    inputs[:], flat[:] = 0, 0
-    weights, bias = flat[: CLASSES * FEATURES].reshape(CLASSES, FEATURES), flat[CLASSES * FEATURES :]
-    slopes = np.zeros((padded, CLASSES), np.float32)
+    scale, shift = np.full(1, 1 / 64, np.float32), np.full(1, 2, np.float32)
+    model, slopes = np.zeros(CLASSES * (FEATURES + 1), np.float32), np.zeros((CLASSES, BATCH), np.float32)
+    weights, bias = model[: CLASSES * FEATURES].reshape(CLASSES, FEATURES), model[CLASSES * FEATURES :]
+    rows, stepsizes = np.tile(chosen, TIMES)[None], np.full(TIMES, 1e-6, np.float32)
+    results = np.empty((1, model.size), np.float32), np.empty(1), np.empty(1, np.float32)
+
+    def train() -> None:
+        counts = np.zeros(1, np.int64), np.zeros(1, np.int64)
+        softmax_steps.train(data, labels, rows, scale, shift, model, stepsizes, *results, *counts, 1)
+
     return {
-        FETCH: lambda: _fetch(TIMES, data, chosen, scale, shift, inputs),
-        LOGITS: lambda: _logits(TIMES, inputs, weights, bias, slopes),
-        SOFTMAX: lambda: _softmax(TIMES, slopes, labels),
-        UPDATE: lambda: _update(TIMES, slopes, inputs, weights),
-        STEP: lambda: _step(TIMES, inputs, labels, chosen, weights, bias, slopes, np.float32(1e-6)),
+        "logits": lambda: _logits(TIMES, data, chosen, scale, shift, weights, bias, slopes),
+        "softmax and loss": lambda: _softmax(TIMES, slopes, labels, chosen),
+        "update of the weights": lambda: _update(TIMES, data, chosen, scale, shift, slopes, weights, bias),
+        "a step": train,
     }
 
 
@@ -178,7 +158,6 @@ def step_table(repeats: int) -> TextTable:
         torch.set_num_threads(before)
     seconds = {name: value / TIMES for name, value in found.items()}
     seconds[peak] = found[peak] * products / FEATURES**3
-    seconds[STEP] += seconds[FETCH]
     return TextTable(
         f"a local step: batch {BATCH}, {FEATURES:,} features, {CLASSES} classes, one thread",
         ["part", "time"],

@@ -51,3 +51,17 @@ def _trailing_zeros(context: Any, word: Any) -> Any:
 
 trailing_zeros: Callable[[Any], Any] = cast(Any, intrinsic(_trailing_zeros))
 """`_trailing_zeros` of a word, for compiled code."""
+
+
+def _fetch_and_add(context: Any, numbers: Any, amount: Any) -> Any:
+    """Adds `amount` to the first of an array's 64-bit numbers and returns what it was, in one piece for all threads."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        return builder.atomic_rmw("add", array.data, arguments[1], "seq_cst")
+
+    return types.int64(numbers, types.int64), generate
+
+
+fetch_and_add: Callable[[Any, Any], Any] = cast(Any, intrinsic(_fetch_and_add))
+"""`_fetch_and_add`, for compiled code. What a thread wrote before it, others see after theirs."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, Protocol, overload
 
 import numpy as np
@@ -23,7 +23,8 @@ Transform = Callable[[torch.Tensor], torch.Tensor]
 class Table:
     """Samples as rows of plain arrays, for code that takes them apart itself: input · scale − shift, and a class.
 
-    `rows` are those of this client, None for all; an array may be shared by many clients.
+    A row is one channel after another, with a scale and a shift each. `rows` are those of this client, None for all; an
+    array may be shared by many clients.
     """
 
     inputs: NDArray[Any]
@@ -69,11 +70,6 @@ class Normaliser:
         else:
             _normalise(planes, rows, self.scale, self.shift, out.reshape(count, -1, channels))
         return batch.permute(0, 3, 1, 2)
-
-    @lru_cache(maxsize=1)  # noqa: B019 the one size that a data set has
-    def by_pixel(self, pixels: int) -> tuple[Vector, Vector]:
-        """Scale and shift of every value of an image [channels, pixels]."""
-        return np.repeat(self.scale, pixels), np.repeat(self.shift, pixels)
 
 
 @compiled
@@ -129,8 +125,8 @@ class ImageSamples:
         """The bytes; none where they are changed at random before they are used."""
         if self.augment is not None:
             return None
-        scale, shift = self.normalise.by_pixel(self.images[0, 0].size)
-        return Table(self.images.reshape(len(self.images), -1), self.labels, self.chosen, scale, shift)
+        rows, normalise = self.images.reshape(len(self.images), -1), self.normalise
+        return Table(rows, self.labels, self.chosen, normalise.scale, normalise.shift)
 
 
 class ImageShards(Sequence[ImageSamples]):
@@ -183,8 +179,7 @@ class TensorSamples:
         if self.inputs.dtype != torch.float32 or self.targets.dtype != torch.int64 or self.targets.dim() != 1:
             return None
         inputs = self.inputs.flatten(1).contiguous().numpy()
-        ones = np.ones(inputs.shape[1], np.float32)
-        return Table(inputs, self.targets.numpy(), None, ones, 0 * ones)
+        return Table(inputs, self.targets.numpy(), None, np.ones(1, np.float32), np.zeros(1, np.float32))
 
 
 class DatasetSamples:
