@@ -38,25 +38,35 @@ def on_slices(work: Callable[[int, int], Any], size: int) -> list[Any]:
     return threads.share_out(work, size, SLICE_AT_LEAST, int(BLOCK))
 
 
-def _collect(find: Callable[[int, int, Positions, Vector], tuple[int, int]], size: int) -> tuple[Positions, Vector]:
+Find = Callable[[int, int, Positions, Vector], tuple[int, int]]
+
+
+def _collect(find: Find, size: int) -> tuple[Positions, Vector]:
     """All entries that `find(start, stop, indices, values)` writes, a room at a time.
 
     It returns (how far it came, how many it found), and stops where a block's entries might not fit any more.
     """
+    if size <= ROOM:
+        indices, values, _ = _in_a_room(find, 0, size)
+        return indices.copy(), values.copy()
 
     def work(start: int, stop: int) -> list[tuple[Positions, Vector]]:
-        found: list[tuple[Positions, Vector]] = []
-        while start < stop or not found:
-            room = min(ROOM, stop - start) + int(BLOCK)
-            indices, values = np.empty(room, np.uint32), np.empty(room, np.float32)
-            start, count = find(start, stop, indices, values)
-            found.append((indices[:count], values[:count]))
+        found = []
+        while start < stop:
+            indices, values, start = _in_a_room(find, start, stop)
+            found.append((indices, values))
         return found
 
     pieces = [piece for part in on_slices(work, size) for piece in part]
-    if len(pieces) == 1:
-        return pieces[0][0].copy(), pieces[0][1].copy()
     return np.concatenate([piece[0] for piece in pieces]), np.concatenate([piece[1] for piece in pieces])
+
+
+def _in_a_room(find: Find, start: int, stop: int) -> tuple[Positions, Vector, int]:
+    """What fits into one, and how far that is."""
+    room = min(ROOM, stop - start) + int(BLOCK)
+    indices, values = np.empty(room, np.uint32), np.empty(room, np.float32)
+    end, count = find(start, stop, indices, values)
+    return indices[:count], values[:count], end
 
 
 # --- largest magnitude: a guard that costs one read, or nothing where the vector is written anyway --------
