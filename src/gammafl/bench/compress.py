@@ -1,7 +1,7 @@
 """What compression costs: the fused threshold against the machine's limit and against what people write in torch.
 
-Every contender compresses residual + update and keeps the rest. Updates alternate between Δ and −Δ, with Δ_j normal,
-so that each call keeps about 0.1% of the entries.
+Every contender compresses residual + update and keeps the rest. Updates alternate between Δ and −Δ, so that each call
+keeps about 0.1% of the entries.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,9 +10,20 @@ from itertools import cycle
 import numpy as np
 import torch
 
-from gammafl.bench.measure import KEPT, THRESHOLD, Work, alternating, medians, repeated, show_seconds, verdict
+from gammafl.bench.measure import (
+    KEPT,
+    THRESHOLD,
+    Work,
+    alternating,
+    medians,
+    repeated,
+    residual_and_update,
+    show_seconds,
+    verdict,
+)
 from gammafl.core import kernels, threads
 from gammafl.core.compressors import HardThreshold, TopK
+from gammafl.core.kernels import Vector
 from gammafl.report.tables import TextTable
 
 COPY, FUSED, CHECKED = "copy of 12 bytes an element", "γ-FedHT, fused", "γ-FedHT, fused, update checked first"
@@ -75,19 +86,19 @@ def _against(ratio: float, wanted: float, dim: int, at_least_threads: int, count
 
 
 def _contenders(dim: int) -> dict[str, Work]:
-    update = np.random.default_rng(0).standard_normal(dim, np.float32)
+    residual, update = residual_and_update(dim)
     updates = (update, -update)
     largest = kernels.largest_magnitude(update)
     k = max(1, round(KEPT * dim))
     works: dict[str, Work] = {
         COPY: _copy(dim),
-        FUSED: alternating(HardThreshold(THRESHOLD), update, largest),
-        CHECKED: alternating(HardThreshold(THRESHOLD), update),
-        OUR_TOP_K: alternating(TopK(KEPT), update, largest),
+        FUSED: alternating(HardThreshold(THRESHOLD), residual, update, largest),
+        CHECKED: alternating(HardThreshold(THRESHOLD), residual, update),
+        OUR_TOP_K: alternating(TopK(KEPT), residual, update, largest),
         TORCH_TOP_K: lambda: torch.topk(torch.from_numpy(update).abs(), k),
-        NAIVE_TOP_K: _in_torch(lambda residual, update: _top_k(residual, update, k), updates),
-        LEAN_TOP_K: _in_torch(lambda residual, update: _lean_top_k(residual + update, k), updates),
-        NAIVE_HT: _in_torch(lambda residual, update: _above(residual + update), updates),
+        NAIVE_TOP_K: _in_torch(lambda rest, update: _top_k(rest, update, k), residual, updates),
+        LEAN_TOP_K: _in_torch(lambda rest, update: _lean_top_k(rest + update, k), residual, updates),
+        NAIVE_HT: _in_torch(lambda rest, update: _above(rest + update), residual, updates),
     }
     return works if dim > 1_000_000 else {name: repeated(work, REPEATED) for name, work in works.items()}
 
@@ -102,14 +113,16 @@ Selected = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """Indices and values of what is sent, and the rest."""
 
 
-def _in_torch(select: Callable[[torch.Tensor, torch.Tensor], Selected], updates: tuple[np.ndarray, np.ndarray]) -> Work:
+def _in_torch(
+    select: Callable[[torch.Tensor, torch.Tensor], Selected], residual: Vector, updates: tuple[Vector, Vector]
+) -> Work:
     """Error feedback: what `select` takes of residual and update is sent, the rest is the residual."""
     turns = cycle([torch.from_numpy(update) for update in updates])
-    residual = torch.zeros(updates[0].size)
+    rest = torch.from_numpy(residual.copy())
 
     def work() -> tuple[torch.Tensor, torch.Tensor]:
-        nonlocal residual
-        indices, values, residual = select(residual, next(turns))
+        nonlocal rest
+        indices, values, rest = select(rest, next(turns))
         return indices, values
 
     return work

@@ -6,7 +6,16 @@ from functools import partial
 
 import numpy as np
 
-from gammafl.bench.measure import THRESHOLD, Work, alternating, medians, repeated, show_seconds, verdict
+from gammafl.bench.measure import (
+    THRESHOLD,
+    Work,
+    alternating,
+    medians,
+    repeated,
+    residual_and_update,
+    show_seconds,
+    verdict,
+)
 from gammafl.core import aggregate
 from gammafl.core.compressors import HardThreshold
 from gammafl.core.kernels import Vector, largest_magnitude
@@ -75,8 +84,8 @@ def times_table(dims: Sequence[int], repeats: int) -> TextTable:
 
 def _times(dim: int, times: int, repeats: int) -> tuple[dict[str, float], int]:
     """Seconds of compressing, encoding and decoding, and how many entries that is about."""
-    vector = np.random.default_rng(0).standard_normal(dim, np.float32)
-    compress = alternating(HardThreshold(THRESHOLD), vector, largest_magnitude(vector))
+    residual, delta = residual_and_update(dim)
+    compress = alternating(HardThreshold(THRESHOLD), residual, delta, largest_magnitude(delta))
     update = compress()
     message = encode(update)
     works: dict[str, Work] = {
