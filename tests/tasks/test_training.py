@@ -165,14 +165,24 @@ def test_results_do_not_depend_on_how_many_clients_train_at_a_time(make: Callabl
     assert results == [results[0]] * 4
 
 
-def of_one_array(clients: int) -> TorchTask:
+def of_one_array(clients: int, channels: int = 1) -> TorchTask:
     """Logistic regression on shards of one array of bytes: many clients are one compiled call."""
     random = np.random.default_rng(0)
-    pixels = random.integers(0, 256, (20 * clients, 1, 6, 6), np.uint8)
+    pixels = random.integers(0, 256, (20 * clients, channels, 6, 6), np.uint8)
     labels = random.integers(0, 5, len(pixels), np.uint8)
-    normalise = normaliser(Input(mean=(0.5,), std=(0.25,)), 1)
+    normalise = normaliser(Input(mean=(0.5, 0.3, 0.1)[:channels], std=(0.25, 0.5, 0.1)[:channels]), channels)
     shards = ImageShards(pixels, labels, normalise, np.array_split(np.arange(len(pixels)), clients))
-    return TorchTask("one array", nn.Sequential(nn.Flatten(), nn.Linear(36, 5)), shards, shards[0], 6)
+    return TorchTask("one array", nn.Sequential(nn.Flatten(), nn.Linear(36 * channels, 5)), shards, shards[0], 6)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_softmax_regression_on_bytes_is_autograds_on_what_they_stand_for(channels: int) -> None:
+    task = of_one_array(5, channels)
+    model = task.initial_model(np.random.default_rng(0))
+    for client, update in enumerate(updates(task, model)):
+        expected = by_hand(task.module_with(model), task, client)
+        np.testing.assert_allclose(update.delta, expected.delta, rtol=1e-4, atol=1e-6)
+        assert update.loss == pytest.approx(expected.loss, rel=1e-5)
 
 
 def test_clients_of_one_array_are_handed_over_in_order_whatever_thread_trained_them() -> None:

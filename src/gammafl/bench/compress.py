@@ -26,7 +26,8 @@ from gammafl.core.compressors import HardThreshold, TopK
 from gammafl.core.kernels import Vector
 from gammafl.report.tables import TextTable
 
-COPY, FUSED, CHECKED = "copy of 12 bytes an element", "γ-FedHT, fused", "γ-FedHT, fused, update checked first"
+COPY, READ = "copy of 12 bytes an element", "reading 8 bytes an element"
+FUSED, CHECKED = "γ-FedHT, fused", "γ-FedHT, fused, update checked first"
 OUR_TOP_K, TORCH_TOP_K = "Top-k, ours, with error feedback", "torch.topk alone"
 NAIVE_TOP_K, NAIVE_HT = "torch.topk with error feedback", "torch hard threshold with error feedback"
 LEAN_TOP_K = "torch.topk with error feedback, lean"
@@ -92,6 +93,7 @@ def _contenders(dim: int) -> dict[str, Work]:
     k = max(1, round(KEPT * dim))
     works: dict[str, Work] = {
         COPY: _copy(dim),
+        READ: _read(dim),
         FUSED: alternating(HardThreshold(THRESHOLD), residual, update, largest),
         CHECKED: alternating(HardThreshold(THRESHOLD), residual, update),
         OUR_TOP_K: alternating(TopK(KEPT), residual, update, largest),
@@ -107,6 +109,12 @@ def _copy(dim: int) -> Work:
     """1.5·d elements of 4 bytes, read and written, by as many threads."""
     source, target = np.ones(3 * dim // 2, np.float32), np.zeros(3 * dim // 2, np.float32)
     return lambda: kernels.on_slices(lambda a, b: np.copyto(target[a:b], source[a:b]), source.size)
+
+
+def _read(dim: int) -> Work:
+    """As many bytes as residual and update have, which no form of error feedback can do without."""
+    both = np.ones(2 * dim, np.float32)
+    return lambda: kernels.largest_magnitude(both)
 
 
 Selected = tuple[torch.Tensor, torch.Tensor, torch.Tensor]

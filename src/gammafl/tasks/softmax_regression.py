@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from gammafl.core import threads
@@ -46,42 +47,73 @@ class SoftmaxRegression:
 
     def train(self, tables: Sequence[Table], draws: Indices, model: Vector, stepsizes: Vector) -> Iterator[LocalUpdate]:
         """For each client a step a stepsize, each on its share of the client's draws, which are a row."""
-        clients = list(zip(tables, draws, strict=True))
-        for _, sharing in groupby(clients, key=lambda client: client[0].arrays):
-            same = list(sharing)
-            for start in range(0, len(same), AT_ONCE):
-                yield from self._together(same[start : start + AT_ONCE], model, stepsizes)
+        for start in range(0, len(tables), AT_ONCE):
+            some = slice(start, start + AT_ONCE)
+            yield from self._together(tables[some], draws[some], model, stepsizes)
 
     def _together(
-        self, clients: Sequence[tuple[Table, Indices]], model: Vector, stepsizes: Vector
+        self, tables: Sequence[Table], draws: Indices, model: Vector, stepsizes: Vector
     ) -> Iterator[LocalUpdate]:
-        """Clients that share their arrays. This thread trains one itself whenever the next update is not there yet."""
-        data, count = clients[0][0], len(clients)
-        rows = np.stack([drawn if table.rows is None else table.rows[drawn] for table, drawn in clients])
-        if len(self._deltas) < count:
-            self._deltas = np.empty((count, model.size), np.float32)
-        losses, largest = np.empty(count), np.empty(count, np.float32)
-        claimed, done = np.zeros(1, np.int64), np.zeros(count, np.int64)
-        samples = data.inputs, data.labels, rows, data.scale, data.shift
-        results = self._deltas[:count], losses, largest, claimed, done
+        """As many clients as are held. This thread trains one itself whenever the next update is not there yet."""
+        if len(self._deltas) < len(tables):
+            self._deltas = np.empty((len(tables), model.size), np.float32)
+        groups, start = [], 0
+        for _, sharing in groupby(tables, key=lambda table: table.arrays):
+            same = list(sharing)
+            part = slice(start, start + len(same))
+            groups.append(_Group(same, draws[part], self._deltas[part]))
+            start = part.stop
 
-        def train(first: int, last: int) -> None:
-            softmax_steps.train(*samples, model, stepsizes, *results, last - first)
+        def train_all(*_: int) -> None:
+            for group in groups:
+                group.train(model, stepsizes, len(group))
 
-        helpers = min(threads.count(), count) - 1
-        others = threads.begin(lambda *_: train(0, count), 0, helpers, helpers)
+        helpers = min(threads.count(), len(tables)) - 1
+        others = threads.begin(train_all, 0, helpers, helpers)
         try:
-            for client in range(count):
-                while not done[client] and claimed[0] < count:
-                    train(0, 1)
-                if not done[client]:
-                    _wait(others)
-                if losses[client] == softmax_steps.NO_CLASS:
-                    raise InputError(f"targets must be classes from 0 to {self.classes - 1}")
-                yield LocalUpdate(self._deltas[client], float(losses[client]), float(largest[client]))
+            for number, group in enumerate(groups):
+                for client in range(len(group)):
+                    while not group.done[client] and (waiting := next(filter(_Group.waits, groups[number:]), None)):
+                        waiting.train(model, stepsizes, 1)
+                    if not group.done[client]:
+                        _wait(others)
+                    if group.losses[client] == softmax_steps.NO_CLASS:
+                        raise InputError(f"targets must be classes from 0 to {self.classes - 1}")
+                    yield group.update(client)
         finally:
-            claimed[0] = count
+            for group in groups:
+                group.claimed[0] = len(group)
             _wait(others)  # nobody writes into `_deltas` any more
+
+
+class _Group:
+    """Clients whose samples are in the same arrays: what they train on, what comes of it, and how far it has come."""
+
+    def __init__(self, tables: Sequence[Table], draws: Indices, deltas: NDArray[np.float32]) -> None:
+        table, count = tables[0], len(tables)
+        rows = draws if table.rows is None else np.empty_like(draws)
+        for client, drawn, to in zip(tables, draws, rows, strict=True):
+            if client.rows is not None:
+                client.rows.take(drawn, out=to, mode="clip")  # all are there; to look again would take as long
+        self.samples = table.inputs, table.labels, rows, table.scale, table.shift
+        self.deltas, self.losses, self.largest = deltas, np.empty(count), np.empty(count, np.float32)
+        self.claimed, self.done = np.zeros(1, np.int64), np.zeros(count, np.int64)
+
+    def __len__(self) -> int:
+        return len(self.done)
+
+    def waits(self) -> bool:
+        """Whether nobody has claimed some client of it."""
+        return bool(self.claimed[0] < len(self.done))
+
+    def train(self, model: Vector, stepsizes: Vector, most: int) -> None:
+        """As many clients as are not claimed yet, but no more than `most`."""
+        if self.waits():
+            results = self.deltas, self.losses, self.largest, self.claimed, self.done
+            softmax_steps.train(*self.samples, model, stepsizes, *results, most)
+
+    def update(self, client: int) -> LocalUpdate:
+        return LocalUpdate(self.deltas[client], float(self.losses[client]), float(self.largest[client]))
 
 
 def _wait(others: Sequence[Future[None]]) -> None:
