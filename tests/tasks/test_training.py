@@ -199,10 +199,12 @@ def test_clients_of_one_array_are_handed_over_in_order_whatever_thread_trained_t
 def test_an_error_in_another_thread_is_raised_here(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail_elsewhere(*arguments: object) -> None:
         if threading.current_thread() is not threading.main_thread():
+            failed.set()
             raise MemoryError
+        failed.wait()
         train(*arguments)
 
-    train = softmax_steps.train
+    train, failed = softmax_steps.train, threading.Event()
     monkeypatch.setattr(softmax_steps, "train", fail_elsewhere)
     task = of_one_array(9)
     core_threads.set_count(2)

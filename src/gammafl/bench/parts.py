@@ -112,9 +112,9 @@ def _logits(times: int, data: Any, chosen: Any, scale: Any, shift: Any, weights:
 
 
 @compiled_reordering
-def _softmax(times: int, slopes: Any, labels: Any, chosen: Any) -> None:
+def _softmax(times: int, slopes: Any, labels: Any, chosen: Any, room: Any) -> None:
     for _ in range(times):
-        softmax_steps._loss_and_slopes(slopes, labels, chosen, chosen.size, np.float32(1e-6))
+        softmax_steps._loss_and_slopes(slopes, labels, chosen, chosen.size, np.float32(1e-6), room)
 
 
 @compiled_reordering
@@ -140,7 +140,7 @@ def _loops() -> dict[str, Callable[[], object]]:
 
     return {
         "logits": lambda: _logits(TIMES, data, chosen, scale, shift, weights, bias, slopes),
-        "softmax and loss": lambda: _softmax(TIMES, slopes, labels, chosen),
+        "softmax and loss": lambda: _softmax(TIMES, slopes, labels, chosen, np.empty((2, BATCH), np.float32)),
         "update of the weights": lambda: _update(TIMES, data, chosen, scale, shift, slopes, weights, bias),
         "a step": train,
     }

@@ -43,7 +43,7 @@ def train(
     classes = model.size // (features + 1)
     flat, slopes = _aligned(model.size), np.zeros((classes, -(-batch // FIVE) * FIVE), np.float32)
     weights, bias = flat[: classes * features].reshape(classes, features), flat[classes * features :]
-    chosen = np.empty(slopes.shape[1], np.int64)
+    chosen, room = np.empty(slopes.shape[1], np.int64), np.empty((2, slopes.shape[1]), np.float32)
     for _ in range(most):
         client = fetch_and_add(claimed, 1)
         if client >= rows.shape[0]:
@@ -54,7 +54,7 @@ def train(
             chosen[:batch] = rows[client, step * batch : (step + 1) * batch]
             chosen[batch:] = chosen[0]  # whole fives: the slopes of these are zero
             _logits(data, chosen, scale, shift, weights, bias, slopes)
-            loss = _loss_and_slopes(slopes, labels, chosen, batch, steps[step])
+            loss = _loss_and_slopes(slopes, labels, chosen, batch, steps[step], room)
             if loss == NO_CLASS:
                 total = NO_CLASS * steps.size
                 break
@@ -164,13 +164,14 @@ def _add(to: Any, scale: Any, z: Any) -> None:
 
 
 @part_of_compiled
-def _loss_and_slopes(slopes: Any, labels: Any, chosen: Any, batch: int, stepsize: Any) -> Any:
+def _loss_and_slopes(slopes: Any, labels: Any, chosen: Any, batch: int, stepsize: Any, room: Any) -> Any:
     """The mean of −log softmax(z)_y, or `NO_CLASS`; the logits are replaced by what a sample adds to the step.
 
-    Each loop goes over the samples, so that several are done at a time.
+    Each loop goes over the samples, so that several are done at a time; `room` is for two numbers of each.
     """
     classes, step = slopes.shape[0], stepsize / np.float32(batch)
-    largest, total = slopes[0].copy(), np.zeros(slopes.shape[1], np.float32)
+    largest, total = room[0], room[1]
+    largest[:], total[:] = slopes[0], 0
     for k in range(1, classes):
         for i in range(batch):
             largest[i] = max(largest[i], slopes[k, i])
