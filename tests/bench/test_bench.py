@@ -39,11 +39,13 @@ def test_what_people_write_in_torch_selects_what_we_select() -> None:
 
 def test_alternating_updates_keep_about_a_thousandth_every_time() -> None:
     contenders = compress._contenders(1_500_000)
-    for turn in range(6):
+    contenders[compress.NAIVE_HT]()
+    contenders[compress.NAIVE_HT]()
+    for _ in range(4):
         theirs: Any = contenders[compress.NAIVE_HT]()
         ours: Any = contenders[compress.FUSED]()
         assert len(ours) == len(theirs[0])
-        assert turn < 2 or 1350 < len(ours) < 1650
+        assert 1350 < len(ours) < 1650
 
 
 def test_the_sums_that_are_compressed_are_numbers_everywhere_as_in_training() -> None:
@@ -153,5 +155,6 @@ def test_the_loops_that_are_measured_are_those_that_train(monkeypatch: pytest.Mo
         weights, bias = np.zeros((2, 8), np.float32), np.zeros(2, np.float32)
         parts._update(times, inputs, np.arange(5), one, zero, slopes, weights, bias)
         np.testing.assert_allclose(weights, -times * slopes @ inputs, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(bias, -times * slopes.sum(1), rtol=1e-5, atol=1e-6)
     names = [name for table in (parts.step_table(1), parts.upload_table(1)) for name, _ in table.rows]
     assert {"logits", "softmax and loss", "update of the weights", "decoding them"} <= set(names)

@@ -1,13 +1,13 @@
 """The fast ways of local training give what a plain loop gives."""
 
 import copy
-import math
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from torch.utils.data import TensorDataset
 import gammafl as gf
 from gammafl.config import Input
 from gammafl.core import threads as core_threads
+from gammafl.core.jit import compiled_reordering
 from gammafl.core.kernels import Vector
 from gammafl.tasks import softmax_steps
 from gammafl.tasks.base import LocalUpdate
@@ -91,14 +92,23 @@ def test_softmax_regressions_own_gradient_is_autograds(classes: int, batch: int)
         expected = by_hand(module, task, client)
         np.testing.assert_allclose(update.delta, expected.delta, rtol=1e-4, atol=1e-6)
         assert update.loss == pytest.approx(expected.loss, rel=1e-5)
+        assert update.largest == np.abs(update.delta).max()
 
 
-def test_the_exponential_of_many_numbers_at_a_time_is_right_to_the_last_digits() -> None:
-    for x in np.linspace(-86.9, 0, 5000, dtype=np.float32):
-        assert softmax_steps._exp(x) == pytest.approx(math.exp(float(x)), rel=3e-7)
-    assert softmax_steps._exp(np.float32(0)) == 1
-    assert 0 < softmax_steps._exp(np.float32(-np.inf)) < 2e-38
-    assert math.isnan(softmax_steps._exp(np.float32(np.nan)))
+@compiled_reordering
+def exponentials(numbers: Any) -> Any:
+    results = np.empty_like(numbers)
+    for i in range(numbers.size):
+        results[i] = softmax_steps._exp(numbers[i])
+    return results
+
+
+def test_the_exponential_of_many_numbers_at_a_time_is_as_exact_as_they_are() -> None:
+    x = np.linspace(-87, 0, 100_000, dtype=np.float32)
+    exact = np.exp(x.astype(np.float64))
+    assert (np.abs(exponentials(x) - exact) <= exact * (2 - x) * 2.0**-23).all()
+    special = exponentials(np.array([0, -87.1, -np.inf, np.nan], np.float32))
+    np.testing.assert_array_equal(special, [1, 0, 0, np.nan])
 
 
 def test_only_one_linear_layer_under_cross_entropy_is_softmax_regression() -> None:
@@ -114,10 +124,22 @@ def test_only_one_linear_layer_under_cross_entropy_is_softmax_regression() -> No
     assert not is_softmax_regression(nn.Linear(3, 2), nn.functional.mse_loss)
 
 
-def test_a_target_that_is_no_class_is_named() -> None:
+@pytest.mark.parametrize("steps", [1, 3, 49])
+def test_a_target_that_is_no_class_is_named(steps: int) -> None:
     task = task_of(nn.Sequential(nn.Flatten(), nn.Linear(108, 4)), size=6, classes=9)
+    model, stepsizes = task.initial_model(np.random.default_rng(0)), np.full(steps, 0.1, np.float32)
     with pytest.raises(gf.InputError, match="classes from 0 to 3"):
-        updates(task, task.initial_model(np.random.default_rng(0)))
+        list(task.train(range(5), model, stepsizes, [np.random.default_rng(client) for client in range(5)]))
+
+
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+@pytest.mark.parametrize("batch", [4, 5])
+def test_an_update_that_is_not_finite_says_so(broken: float, batch: int) -> None:
+    task = task_of(nn.Sequential(nn.Flatten(), nn.Linear(108, 5)), batch, clients=2, size=6)
+    task.clients[0].inputs[:] = broken  # type: ignore[attr-defined]
+    bad, good = updates(task, task.initial_model(np.random.default_rng(0)), [0, 1])
+    assert bad.largest is not None and not math.isfinite(bad.largest)
+    assert good.largest == np.abs(good.delta).max()
 
 
 def test_clients_that_share_inputs_keep_their_own_labels() -> None:
@@ -183,6 +205,7 @@ def test_softmax_regression_on_bytes_is_autograds_on_what_they_stand_for(channel
         expected = by_hand(task.module_with(model), task, client)
         np.testing.assert_allclose(update.delta, expected.delta, rtol=1e-4, atol=1e-6)
         assert update.loss == pytest.approx(expected.loss, rel=1e-5)
+        assert update.largest == np.abs(update.delta).max()
 
 
 def test_clients_of_one_array_are_handed_over_in_order_whatever_thread_trained_them() -> None:
@@ -196,12 +219,17 @@ def test_clients_of_one_array_are_handed_over_in_order_whatever_thread_trained_t
         assert [u.loss for u in together] == [u.loss for u in one_by_one]
 
 
-def test_an_error_in_another_thread_is_raised_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail_elsewhere(*arguments: object) -> None:
+@pytest.mark.parametrize("claims", [0, 1])
+def test_an_error_in_another_thread_is_raised_here(claims: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before that thread has claimed a client, or when it has one that then nobody trains."""
+
+    def fail_elsewhere(*arguments: Any) -> None:
         if threading.current_thread() is not threading.main_thread():
+            claimed = arguments[-3]
+            claimed += claims
             failed.set()
             raise MemoryError
-        failed.wait()
+        assert failed.wait(60)
         train(*arguments)
 
     train, failed = softmax_steps.train, threading.Event()
@@ -210,6 +238,20 @@ def test_an_error_in_another_thread_is_raised_here(monkeypatch: pytest.MonkeyPat
     core_threads.set_count(2)
     with pytest.raises(MemoryError):
         updates(task, task.initial_model(np.random.default_rng(0)), list(range(9)))
+
+
+def test_who_takes_the_first_updates_only_stops_the_training_of_the_others() -> None:
+    task = of_one_array(70)
+    model = task.initial_model(np.random.default_rng(0))
+    core_threads.set_count(2)
+    expected = [update.delta.tobytes() for update in updates(task, model, list(range(70)))]
+    for taken in (0, 1, 3):
+        rngs = [np.random.default_rng(100 + client) for client in range(70)]
+        training = task.train(list(range(70)), model, STEPS, rngs)
+        for _ in range(taken):
+            next(training)
+        training.close()  # type: ignore[attr-defined]
+        assert [update.delta.tobytes() for update in updates(task, model, list(range(70)))] == expected
 
 
 def test_the_memory_layout_of_convolutions_is_nobodys_business() -> None:

@@ -66,6 +66,8 @@ def alternating(
 ) -> Callable[[], SparseUpdate]:
     """Compression with error feedback of `update` and −`update` in turn: a threshold keeps as many each time."""
     memory, turns = ErrorFeedback(method, update.size, residual.copy()), cycle([update, -update])
+    for _ in range(2):
+        memory.compress(next(turns), 0, largest)
     return lambda: memory.compress(next(turns), 0, largest)
 
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numba import njit
 
 from gammafl.bench import ours
 from gammafl.bench.measure import medians, repeated, show_seconds
 from gammafl.bench.peers.work import Work
 from gammafl.core import aggregate, threads
 from gammafl.core.error_feedback import ErrorFeedback
-from gammafl.core.jit import compiled_reordering
+from gammafl.core.jit import REORDERED
 from gammafl.core.wire import decode, encode
 from gammafl.federated import rounds
 from gammafl.federated.plan import Plan
@@ -105,19 +106,23 @@ def _run(running: Any, count: int) -> float:
 # --- a local step -----------------------------------------------------------------------------------------
 
 
-@compiled_reordering
+measured = njit(fastmath=REORDERED)
+"""Compiled anew every time: the compiler's cache does not notice when loops that are merged into others change."""
+
+
+@measured
 def _logits(times: int, data: Any, chosen: Any, scale: Any, shift: Any, weights: Any, bias: Any, slopes: Any) -> None:
     for _ in range(times):
         softmax_steps._logits(data, chosen, scale, shift, weights, bias, slopes)
 
 
-@compiled_reordering
+@measured
 def _softmax(times: int, slopes: Any, labels: Any, chosen: Any, room: Any) -> None:
     for _ in range(times):
         softmax_steps._loss_and_slopes(slopes, labels, chosen, chosen.size, np.float32(1e-6), room)
 
 
-@compiled_reordering
+@measured
 def _update(times: int, data: Any, chosen: Any, scale: Any, shift: Any, slopes: Any, weights: Any, bias: Any) -> None:
     for _ in range(times):
         softmax_steps._descend(data, chosen, scale, shift, slopes, weights, bias)

@@ -62,7 +62,7 @@ def _collect(find: Find, size: int) -> tuple[Positions, Vector]:
 
 
 def _in_a_room(find: Find, start: int, stop: int) -> tuple[Positions, Vector, int]:
-    """What fits into one, and how far that is."""
+    """The entries from `start` on that fit into one room, and where the next room begins."""
     room = min(ROOM, stop - start) + int(BLOCK)
     indices, values = np.empty(room, np.uint32), np.empty(room, np.float32)
     end, count = find(start, stop, indices, values)
@@ -81,7 +81,8 @@ def _largest_bits(bits: Any) -> Any:
 
 
 @compiled
-def _difference(before: Any, after: Any, out: Any) -> Any:
+def subtract_into(before: Any, after: Any, out: Any) -> Any:
+    """`difference` for compiled code; returns the bits of the largest magnitude."""
     largest = np.uint32(0)
     for j in range(out.size):
         v = np.float32(before[j] - after[j])
@@ -101,7 +102,7 @@ def difference(before: Vector, after: Vector, out: Vector) -> float:
     require(before.shape == after.shape == out.shape, "difference needs vectors of one length")
 
     def work(start: int, stop: int) -> int:
-        return _difference(before[start:stop], after[start:stop], out[start:stop])
+        return subtract_into(before[start:stop], after[start:stop], out[start:stop])
 
     return _as_float(on_slices(work, out.size))
 

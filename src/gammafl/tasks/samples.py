@@ -108,7 +108,7 @@ class ImageSamples:
         self.labels = labels
         self.augment = augment
         self.normalise = normalise
-        self.chosen = np.arange(len(labels)) if chosen is None else chosen
+        self.chosen = np.arange(len(labels), dtype=np.int64) if chosen is None else chosen
 
     def __len__(self) -> int:
         return len(self.chosen)
@@ -142,7 +142,7 @@ class ImageShards(Sequence[ImageSamples]):
     ) -> None:
         self._data = np.ascontiguousarray(images), labels, normalise
         self._augment = augment
-        self._rows = np.concatenate(shards)
+        self._rows = np.concatenate(shards).astype(np.int64, copy=False)
         self._bounds = np.cumsum([0, *map(len, shards)])
 
     def __len__(self) -> int:

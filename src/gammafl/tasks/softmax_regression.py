@@ -5,7 +5,7 @@ a step, images stay bytes (`softmax_steps`), and threads share out the clients w
 """
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from itertools import groupby
 from typing import Any
 
@@ -73,9 +73,9 @@ class SoftmaxRegression:
         try:
             for number, group in enumerate(groups):
                 for client in range(len(group)):
-                    while not group.done[client] and (waiting := next(filter(_Group.waits, groups[number:]), None)):
+                    while not group.is_done(client) and (waiting := next(filter(_Group.waits, groups[number:]), None)):
                         waiting.train(model, stepsizes, 1)
-                    if not group.done[client]:
+                    if not group.is_done(client):
                         _wait(others)
                     if group.losses[client] == softmax_steps.NO_CLASS:
                         raise InputError(f"targets must be classes from 0 to {self.classes - 1}")
@@ -83,7 +83,7 @@ class SoftmaxRegression:
         finally:
             for group in groups:
                 group.claimed[0] = len(group)
-            _wait(others)  # nobody writes into `_deltas` any more
+            _wait(others)
 
 
 class _Group:
@@ -91,10 +91,10 @@ class _Group:
 
     def __init__(self, tables: Sequence[Table], draws: Indices, deltas: NDArray[np.float32]) -> None:
         table, count = tables[0], len(tables)
-        rows = draws if table.rows is None else np.empty_like(draws)
-        for client, drawn, to in zip(tables, draws, rows, strict=True):
-            if client.rows is not None:
-                client.rows.take(drawn, out=to, mode="clip")  # all are there; to look again would take as long
+        own = [client.rows for client in tables if client.rows is not None]
+        rows = np.empty_like(draws) if own else draws
+        for of_client, drawn, to in zip(own, draws, rows, strict=True) if own else ():
+            of_client.take(drawn, out=to, mode="clip")  # all are there; to look again would take as long
         self.samples = table.inputs, table.labels, rows, table.scale, table.shift
         self.deltas, self.losses, self.largest = deltas, np.empty(count), np.empty(count, np.float32)
         self.claimed, self.done = np.zeros(1, np.int64), np.zeros(count, np.int64)
@@ -105,6 +105,9 @@ class _Group:
     def waits(self) -> bool:
         """Whether nobody has claimed some client of it."""
         return bool(self.claimed[0] < len(self.done))
+
+    def is_done(self, client: int) -> bool:
+        return softmax_steps.is_done(self.done, client)
 
     def train(self, model: Vector, stepsizes: Vector, most: int) -> None:
         """As many clients as are not claimed yet, but no more than `most`."""
@@ -117,5 +120,7 @@ class _Group:
 
 
 def _wait(others: Sequence[Future[None]]) -> None:
+    """Nobody writes any more, even if one has failed."""
+    wait(others)
     for other in others:
         other.result()

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from gammafl.core.jit import compiled_reordering, fetch_and_add, part_of_compiled
+from gammafl.core.jit import compiled, compiled_reordering, fetch_and_add, part_of_compiled
+from gammafl.core.kernels import subtract_into
 
 FIVE = 5
 NO_CLASS = -1.0
 LINE = 16
 """Numbers in a cache line."""
-FLOAT32_MAX = np.finfo(np.float32).max
 
 
 @compiled_reordering
@@ -27,10 +27,10 @@ def train(
     scale: Any,
     shift: Any,
     model: Any,
-    steps: Any,
+    stepsizes: Any,
     deltas: Any,
     losses: Any,
-    top: Any,
+    largest: Any,
     claimed: Any,
     done: Any,
     most: int,
@@ -39,7 +39,7 @@ def train(
 
     Threads take one client after the other that none has claimed, this one at most so many, and count what is done.
     """
-    features, batch = data.shape[1], rows.shape[1] // steps.size
+    features, batch = data.shape[1], rows.shape[1] // stepsizes.size
     classes = model.size // (features + 1)
     flat, slopes = _aligned(model.size), np.zeros((classes, -(-batch // FIVE) * FIVE), np.float32)
     weights, bias = flat[: classes * features].reshape(classes, features), flat[classes * features :]
@@ -49,20 +49,25 @@ def train(
         if client >= rows.shape[0]:
             return
         flat[:] = model
-        total = 0.0
-        for step in range(steps.size):
+        loss, total = 0.0, 0.0
+        for step in range(stepsizes.size):
             chosen[:batch] = rows[client, step * batch : (step + 1) * batch]
             chosen[batch:] = chosen[0]  # whole fives: the slopes of these are zero
             _logits(data, chosen, scale, shift, weights, bias, slopes)
-            loss = _loss_and_slopes(slopes, labels, chosen, batch, steps[step], room)
+            loss = _loss_and_slopes(slopes, labels, chosen, batch, stepsizes[step], room)
             if loss == NO_CLASS:
-                total = NO_CLASS * steps.size
                 break
             total += loss
             _descend(data, chosen, scale, shift, slopes, weights, bias)
-        losses[client] = total / steps.size
-        top[client] = _difference(model, flat, deltas[client])
+        losses[client] = NO_CLASS if loss == NO_CLASS else total / stepsizes.size
+        largest[client] = np.uint32(subtract_into(model, flat, deltas[client])).view(np.float32)
         fetch_and_add(done[client:], 1)
+
+
+@compiled
+def is_done(done: Any, client: int) -> bool:
+    """Whether a client's results are there, all of them."""
+    return fetch_and_add(done[client:], 0) > 0
 
 
 @part_of_compiled
@@ -74,22 +79,10 @@ def _aligned(size: int) -> Any:
 
 
 @part_of_compiled
-def _difference(model: Any, weights: Any, delta: Any) -> Any:
-    """delta ← model − weights; returns the largest magnitude, NaN if any is not finite."""
-    largest, finite = np.float32(0), True
-    for j in range(model.size):
-        difference = model[j] - weights[j]
-        delta[j] = difference
-        largest = max(largest, abs(difference))
-        finite &= abs(difference) <= FLOAT32_MAX
-    return largest if finite else np.float32(np.nan)
-
-
-@part_of_compiled
-def _five(data: Any, chosen: Any, first: int, last: int) -> Any:
+def _columns(data: Any, five: Any, first: int, last: int) -> Any:
     """These columns of five samples."""
-    x0, x1, x2 = data[chosen[0]][first:last], data[chosen[1]][first:last], data[chosen[2]][first:last]
-    return x0, x1, x2, data[chosen[3]][first:last], data[chosen[4]][first:last]
+    x0, x1, x2 = data[five[0]][first:last], data[five[1]][first:last], data[five[2]][first:last]
+    return x0, x1, x2, data[five[3]][first:last], data[five[4]][first:last]
 
 
 # --- logits: z = W·u + b ----------------------------------------------------------------------------------
@@ -120,7 +113,7 @@ def _sum(vector: Any) -> Any:
 @part_of_compiled
 def _add_products(data: Any, five: Any, first: int, last: int, weights: Any, scale: Any, logits: Any) -> None:
     """logits ← logits + scale·W·x for five samples."""
-    x0, x1, x2, x3, x4 = _five(data, five, first, last)
+    x0, x1, x2, x3, x4 = _columns(data, five, first, last)
     zero = np.float32(0)
     zeros = zero, zero, zero, zero, zero
     fives = weights.shape[0] - weights.shape[0] % FIVE
@@ -169,7 +162,7 @@ def _loss_and_slopes(slopes: Any, labels: Any, chosen: Any, batch: int, stepsize
 
     Each loop goes over the samples, so that several are done at a time; `room` is for two numbers of each.
     """
-    classes, step = slopes.shape[0], stepsize / np.float32(batch)
+    classes, factor = slopes.shape[0], stepsize / np.float32(batch)
     largest, total = room[0], room[1]
     largest[:], total[:] = slopes[0], 0
     for k in range(1, classes):
@@ -187,19 +180,19 @@ def _loss_and_slopes(slopes: Any, labels: Any, chosen: Any, batch: int, stepsize
             total[i] += slopes[k, i]
     for i in range(batch):
         loss += math.log(total[i])
-        total[i] = step / total[i]
+        total[i] = factor / total[i]
     for k in range(classes):
-        for i in range(slopes.shape[1]):
+        for i in range(batch):
             slopes[k, i] *= total[i]
+        slopes[k, batch:] = 0
     for i in range(batch):
-        slopes[np.int64(labels[chosen[i]]), i] -= step
+        slopes[np.int64(labels[chosen[i]]), i] -= factor
     return loss / batch
 
 
-ONE, HALF, LEAST = np.float32(1), np.float32(0.5), np.float32(-87)
-LOG2_E = np.float32(1.44269504)
-LN_2 = np.float32(0.693359375), np.float32(-2.12194440e-4)
-"""In two parts: the first has few digits, so that whole multiples of it are not rounded."""
+ZERO, HALF, ONE = np.float32(0), np.float32(0.5), np.float32(1)
+LEAST = np.float32(-87)
+LOG2_E, LN_2 = np.float32(1 / math.log(2)), np.float32(math.log(2))
 TAYLOR = tuple(np.float32(1 / math.factorial(n)) for n in range(7, 1, -1))
 EXPONENT, BIAS = np.int32(23), np.int32(127)
 """Where a float32's exponent is, and what is added to it."""
@@ -207,13 +200,13 @@ EXPONENT, BIAS = np.int32(23), np.int32(127)
 
 @part_of_compiled
 def _exp(x: Any) -> Any:
-    """e^x for x ≤ 0: 2^n·e^r with a whole n and |r| ≤ ½ ln 2; at least 1e-38.
+    """e^x for x ≤ 0: 2^n·e^r with a whole n and |r| ≤ ½ ln 2; zero where it is less than 1e-38.
 
     `math.exp` is a call for every number; this is a few products for sixteen.
     """
-    x = max(x, LEAST)
-    n = np.int32(x * LOG2_E - HALF)
-    r = x - np.float32(n) * LN_2[0] - np.float32(n) * LN_2[1]
+    within = max(x, LEAST)
+    n = np.int32(within * LOG2_E - HALF)
+    r = within - np.float32(n) * LN_2
     y = TAYLOR[0]
     y = y * r + TAYLOR[1]
     y = y * r + TAYLOR[2]
@@ -221,7 +214,7 @@ def _exp(x: Any) -> Any:
     y = y * r + TAYLOR[4]
     y = y * r + TAYLOR[5]
     y = y * r * r + r + ONE
-    return y * np.int32((n + BIAS) << EXPONENT).view(np.float32)
+    return ZERO if x < LEAST else y * np.int32((n + BIAS) << EXPONENT).view(np.float32)
 
 
 # --- the step: x ← x − γ·∇f(x) ----------------------------------------------------------------------------
@@ -249,7 +242,7 @@ def _subtract_products(
     All five new weights are computed before one is written: a sample may lie there, as far as the compiler knows, and
     would have to be loaded again.
     """
-    x0, x1, x2, x3, x4 = _five(data, five, first, last)
+    x0, x1, x2, x3, x4 = _columns(data, five, first, last)
     fives = weights.shape[0] - weights.shape[0] % FIVE
     for k in range(0, fives, FIVE):
         w0, w1, w2 = weights[k][first:last], weights[k + 1][first:last], weights[k + 2][first:last]
