@@ -7,16 +7,16 @@ from statistics import median
 
 import numpy as np
 
-from gammafl.core.compressors import Compressor
+from gammafl.core.compressors import Compressor, HardThreshold
 from gammafl.core.error_feedback import ErrorFeedback
-from gammafl.core.kernels import Vector
+from gammafl.core.kernels import Vector, largest_magnitude
 from gammafl.core.sparse import SparseUpdate
 
 Work = Callable[[], object]
 
 KEPT = 0.001
 THRESHOLD = 3.345
-"""λ that keeps about so many of the sums of `residual_and_update`, from the third call on."""
+"""λ that keeps about so many of what `alternating` compresses."""
 
 
 def medians(contenders: Mapping[str, Work], repeats: int) -> dict[str, float]:
@@ -69,6 +69,12 @@ def alternating(
     for _ in range(2):
         memory.compress(next(turns), 0, largest)
     return lambda: memory.compress(next(turns), 0, largest)
+
+
+def fused(dim: int) -> Callable[[], SparseUpdate]:
+    """γ-FedHT's pass over `dim` elements whose largest magnitude is known, `KEPT` of them kept."""
+    residual, update = residual_and_update(dim)
+    return alternating(HardThreshold(THRESHOLD), residual, update, largest_magnitude(update))
 
 
 def show_seconds(seconds: float) -> str:

@@ -1,6 +1,6 @@
 """gammafl as one of the contenders of `bench simulate`: γ-FedHT with real messages, served by the peers' protocol.
 
-It does more than its peers: images are bytes that are normalised for every batch, and every update is compressed,
+It does more than its peers: images are bytes that are normalised in every step, and every update is compressed,
 encoded, decoded and checked.
 """
 

@@ -134,7 +134,8 @@ def _loops() -> dict[str, Callable[[], object]]:
     data = random.integers(0, 256, (BATCH, FEATURES), np.uint8)
     labels, chosen = random.integers(0, CLASSES, BATCH, np.uint8), np.arange(BATCH)
     scale, shift = np.full(1, 1 / 64, np.float32), np.full(1, 2, np.float32)
-    model, slopes = np.zeros(CLASSES * (FEATURES + 1), np.float32), np.zeros((CLASSES, BATCH), np.float32)
+    model, slopes = softmax_steps._aligned(CLASSES * (FEATURES + 1)), np.zeros((CLASSES, BATCH), np.float32)
+    model[:] = 0
     weights, bias = model[: CLASSES * FEATURES].reshape(CLASSES, FEATURES), model[CLASSES * FEATURES :]
     rows, stepsizes = np.tile(chosen, TIMES)[None], np.full(TIMES, 1e-6, np.float32)
     results = np.empty((1, model.size), np.float32), np.empty(1), np.empty(1, np.float32)

@@ -6,11 +6,9 @@ from functools import partial
 
 import numpy as np
 
-from gammafl.bench.measure import KEPT, THRESHOLD, alternating, medians, repeated, residual_and_update, show_seconds
+from gammafl.bench.measure import KEPT, fused, medians, repeated, show_seconds
 from gammafl.bench.wire import entropy, scattered
 from gammafl.core import aggregate
-from gammafl.core.compressors import HardThreshold
-from gammafl.core.kernels import largest_magnitude
 from gammafl.core.wire import HEADER, decode, encode
 from gammafl.report.progress import show_bytes
 from gammafl.report.tables import TextTable
@@ -39,7 +37,6 @@ class UnitCosts:
 
 def measure(repeats: int) -> UnitCosts:
     """From a long vector, and from messages of many and of few entries in it."""
-    residual, update = residual_and_update(LONG)
     many, few = scattered(LONG, MANY), scattered(LONG, FEW)
     model, messages = np.zeros(LONG, np.float32), {"many": encode(many), "few": encode(few)}
 
@@ -48,7 +45,7 @@ def measure(repeats: int) -> UnitCosts:
 
     seconds = medians(
         {
-            "compress": alternating(HardThreshold(THRESHOLD), residual, update, largest_magnitude(update)),
+            "compress": fused(LONG),
             "encode many": partial(encode, many),
             "encode few": repeated(partial(encode, few), 100),
             "receive many": partial(receive, messages["many"]),

@@ -6,19 +6,9 @@ from functools import partial
 
 import numpy as np
 
-from gammafl.bench.measure import (
-    THRESHOLD,
-    Work,
-    alternating,
-    medians,
-    repeated,
-    residual_and_update,
-    show_seconds,
-    verdict,
-)
+from gammafl.bench.measure import Work, fused, medians, repeated, show_seconds, verdict
 from gammafl.core import aggregate
-from gammafl.core.compressors import HardThreshold
-from gammafl.core.kernels import Vector, largest_magnitude
+from gammafl.core.kernels import Vector
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import HEADER, decode, encode
 from gammafl.report.tables import TextTable
@@ -84,8 +74,7 @@ def times_table(dims: Sequence[int], repeats: int) -> TextTable:
 
 def _times(dim: int, times: int, repeats: int) -> tuple[dict[str, float], int]:
     """Seconds of compressing, encoding and decoding, and how many entries that is about."""
-    residual, delta = residual_and_update(dim)
-    compress = alternating(HardThreshold(THRESHOLD), residual, delta, largest_magnitude(delta))
+    compress = fused(dim)
     update = compress()
     message = encode(update)
     works: dict[str, Work] = {
