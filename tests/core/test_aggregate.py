@@ -4,9 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import gammafl as gf
 from gammafl.core import aggregate
+from gammafl.core.aggregate import LARGEST_MODEL
 from tests.conftest import vectors
 
 
@@ -46,3 +49,61 @@ def test_an_update_for_another_model_is_refused() -> None:
 def test_an_update_counts_the_same_whether_or_not_one_of_equal_share_arrives(weighting: Any) -> None:
     three, four = aggregate.weights([0.2] * 3, 5, weighting, picked=4), aggregate.weights([0.2] * 4, 5, weighting)
     assert three == pytest.approx(four[:3])
+
+
+positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False, allow_nan=False)
+
+
+@given(shares=st.lists(positive, min_size=1, max_size=6), missing=st.integers(0, 5))
+def test_normalized_weights_of_any_positive_shares_are_finite_and_ordered_and_sum_to_what_arrived(
+    shares: list[float], missing: int
+) -> None:
+    """Also where a share is the smallest or the largest number there is."""
+    picked = len(shares) + missing
+    weights = aggregate.weights(shares, 99, "normalized", picked)
+    assert all(0 <= weight <= 1 for weight in weights)
+    assert sum(weights) == pytest.approx(len(shares) / picked)
+    assert [w for _, w in sorted(zip(shares, weights, strict=True))] == sorted(weights)
+
+
+@pytest.mark.parametrize(
+    ("shares", "weighting"),
+    [
+        ([-0.1], "paper"),
+        ([2.0], "paper"),
+        ([np.nan], "normalized"),
+        ([np.inf, 1], "normalized"),
+        ([0, 0], "normalized"),
+    ],
+)
+def test_shares_that_are_none_are_refused(shares: list[float], weighting: Any) -> None:
+    with pytest.raises(gf.InputError, match="share"):
+        aggregate.weights(shares, 10, weighting)
+
+
+@pytest.mark.parametrize("weighting", ["paper", "normalized"])
+@given(
+    largest=st.floats(0, LARGEST_MODEL, width=32),
+    shares=st.lists(st.floats(0, 1, exclude_min=True), min_size=1, max_size=5),
+    signs=st.lists(st.sampled_from([-1, 1]), min_size=5, max_size=5),
+)
+def test_updates_within_the_room_keep_the_model_finite(
+    weighting: Any, largest: float, shares: list[float], signs: list[int]
+) -> None:
+    """Each update as large as it may be, whatever it weighs."""
+    model = np.array([largest, -largest, 0], np.float32)
+    weights = aggregate.weights(shares, 20, weighting)
+    room = np.float32(aggregate.room(model, sum(weights)))
+    updates = [gf.SparseUpdate(3, None, np.full(3, sign * room)) for sign in signs[: len(shares)]]
+    assert aggregate.stays_finite(model, updates, weights)
+    aggregate.subtract(model, updates, weights)
+    assert np.isfinite(model).all()
+
+
+@given(values=st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=2, max_size=2))
+def test_an_update_that_is_said_to_keep_the_model_finite_does(values: list[float]) -> None:
+    model, update = np.array(values[:1], np.float32), gf.SparseUpdate(1, None, values[1:])
+    with np.errstate(over="ignore"):
+        finite = aggregate.stays_finite(model, [update], [1.0])
+        aggregate.subtract(model, [update], [1.0])
+    assert np.isfinite(model).all() or not finite

@@ -1,6 +1,7 @@
 """The round loop is Algorithm 1: equivalences that anchor it, conservation, seeds."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ import pytest
 import gammafl as gf
 from gammafl import seeds
 from gammafl.config import ExponentialAverage, NoAverage, TailAverage
+from gammafl.core import aggregate
+from gammafl.core.aggregate import Weighting
 from gammafl.core.compressors import Compressor
 from gammafl.core.kernels import Vector
 from gammafl.core.wire import PositionCoding
@@ -16,6 +19,7 @@ from gammafl.federated.client import Upload
 from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.rounds import run_rounds, start
 from gammafl.runtimes.simulator import InProcess
+from gammafl.tasks.base import LocalUpdate
 from tests.problems import METHODS, STEPSIZE, Quadratic, plan_for, run
 
 EPSILON = float(np.finfo(np.float32).eps)
@@ -65,7 +69,7 @@ def test_what_clients_computed_is_in_the_model_or_in_their_residuals(name: str) 
         before = {client: residual.copy() for client, residual in residuals.residuals().items()}
         uploads = carrier.exchange(participants, state.model, state.round)
         accepted, refused = server.receive(uploads, plan.dim, round_number=state.round)
-        server.apply(state, accepted, server.weights(plan, accepted))
+        server.apply(state, accepted, server.weights(plan, [upload.client for upload, _ in accepted]))
         assert not refused
         for client, residual in before.items():
             assert client in participants or np.array_equal(residual, residuals.memory(client).residual)
@@ -177,3 +181,32 @@ def test_normalized_weights_are_the_papers_where_shards_are_equal() -> None:
 def test_a_plan_that_does_not_add_up_is_refused(changes: dict[str, int]) -> None:
     with pytest.raises(gf.InputError):
         plan_for(gf.Dense(), **changes)
+
+
+class Hostile(InProcess):
+    """Client 0 sends the largest numbers there are."""
+
+    def upload(self, client: int, local: LocalUpdate, round_number: int) -> list[Upload]:
+        (upload,) = super().upload(client, local, round_number)
+        largest = gf.encode(gf.SparseUpdate(50, [7, 8], [3.4e38, -3.4e38]))
+        return [replace(upload, payload=largest) if client == 0 else upload]
+
+    def settle(self, accepted: Collection[int]) -> None:
+        super().settle({0, *accepted})  # it does not care what became of its upload
+
+
+@pytest.mark.parametrize("room", ["known", "unknown"])
+@pytest.mark.parametrize("weights", ["paper", "normalized"])
+def test_no_numbers_of_a_client_make_the_model_infinite(
+    weights: Weighting, room: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each upload is checked, and so is the sum of all, in case that the first check fails."""
+    if room == "unknown":
+        monkeypatch.setattr(aggregate, "room", lambda model, total_weight: np.inf)
+    plan = plan_for(gf.Dense(), Quadratic(sizes=[300, 50, 50, 50]), weights=weights, participants=2)
+    state = start(plan)
+    records = list(run_rounds(plan, state, Hostile(plan, ResidualStore(plan.method, plan.dim))))
+    assert np.isfinite(state.model).all()
+    assert state.average is not None
+    assert np.isfinite(state.average).all()
+    assert any("beyond what float32" in reason for record in records for reason in record.get("refused", {}).values())

@@ -1,11 +1,14 @@
-"""What the server remembers of its clients' uploads, so that none is counted twice and a lost one is told from one
-that arrived.
+"""What the server remembers of its clients' uploads, so that none counts twice and a lost one can be told.
 
-A client numbers its uploads. It calls itself by a name that outlives restarts, and by an incarnation: a random word
-that it keeps beside its residual, so that a client that lost its disk is told from one that did not.
+A client numbers its uploads. It calls itself by a name that outlives restarts, such as its partition, and by an
+incarnation: a random word that it keeps beside its residual. The two together are the sender of an upload. The name is
+public and proves nothing: whoever uses a name with another incarnation is another sender, and takes nothing from the
+first. The incarnation is a secret between a client and its server.
 """
 
+import hashlib
 import zlib
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -25,40 +28,82 @@ class Receipt(NamedTuple):
     checksum: int = 0
 
 
+def digest(incarnation: str) -> str:
+    """Sixteen letters by which a client finds its receipt among others; nobody can guess the incarnation from it."""
+    return hashlib.sha256(incarnation.encode()).hexdigest()[:16]
+
+
 @dataclass
 class Receipts:
-    """By address, which may change with a restart, and by sender, which does not."""
+    """By sender; and by address, the node of the network that a sender answered from."""
 
-    _senders: dict[int, Sender] = field(default_factory=dict)
+    _at: dict[int, Sender] = field(default_factory=dict)
     _last: dict[Sender, tuple[int, int]] = field(default_factory=dict)
-    _incarnations: dict[str, str] = field(default_factory=dict)
+    """The last accepted upload: its number and checksum. The sender that was accepted last is at the end."""
+
+    _homes: dict[Sender, int] = field(default_factory=dict)
+    """The address that the last accepted upload came from."""
+
+    _owners: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """Name → address and incarnation of the client that used it first."""
 
     def receipt(self, address: int) -> Receipt | None:
         """What the next broadcast says to `address`; None if nobody there has answered yet."""
-        sender = self._senders.get(address)
+        sender = self._at.get(address)
         return None if sender is None else Receipt(sender.incarnation, *self._last.get(sender, (0, 0)))
+
+    def absent(self, connected: Container[int], most: int) -> list[tuple[str, int, int]]:
+        """(digest, number, checksum) of senders whose last address is gone, at most so many, the latest first.
+
+        A client that came back under a new address finds itself here.
+        """
+        gone = [(sender, last) for sender, last in self._last.items() if self._homes[sender] not in connected]
+        return [(digest(sender.incarnation), *last) for sender, last in reversed(gone[-most:])]
 
     def last(self, sender: Sender) -> int:
         """The number of the last accepted upload of `sender`, 0 for none."""
         return self._last.get(sender, (0, 0))[0]
 
-    def is_known(self, sender: Sender) -> bool:
-        """Whether this is the incarnation that answered last under its name."""
-        return self._incarnations.get(sender.name) == sender.incarnation
+    def home(self, sender: Sender) -> int | None:
+        """The address that the last accepted upload of `sender` came from."""
+        return self._homes.get(sender)
 
     def met(self, address: int, sender: Sender) -> str | None:
-        """`sender` answered from `address`; a warning if it is a client that lost what it had stored."""
-        before = self._incarnations.get(sender.name, sender.incarnation)
-        self._senders[address] = sender
-        self._incarnations[sender.name] = sender.incarnation
-        if sender.incarnation == before:
+        """`sender` answered from `address`; a warning if its name or its address was another's."""
+        before = self._at.get(address)
+        self._at[address] = sender
+        owner = self._owners.setdefault(sender.name, (address, sender.incarnation))
+        if address == owner[0]:
+            self._owners[sender.name] = address, sender.incarnation
+        if before == sender:
             return None
-        return f"client {sender.name} lost its stored state and starts clean: what its residual held is gone"
+        label = self.label(address, sender)
+        if label == sender.name:
+            lost = before is not None and before.name == sender.name
+            return (
+                f"client {label} lost its stored state and starts clean: what its residual held is gone"
+                if lost
+                else None
+            )
+        return (
+            f"node {address} calls itself client {sender.name}, as node {owner[0]} does. It counts as client {label}."
+            " Do two SuperNodes have one partition-id, or was a client's disk lost?"
+        )
+
+    def label(self, address: int, sender: Sender) -> str:
+        """What the ledger calls a sender: its name, or name@address where another client used the name first."""
+        owns = sender.incarnation == self._owners.get(sender.name, (address, sender.incarnation))[1]
+        return sender.name if owns else f"{sender.name}@{address}"
 
     def refusal(self, sender: Sender, number: int) -> str | None:
         """Why upload `number` must not be counted; None if it may."""
         last = self.last(sender)
         return f"upload {number} of client {sender.name} came after its upload {last}" if number <= last else None
 
-    def accept(self, sender: Sender, number: int, payload: bytes = b"") -> None:
+    def accept(self, address: int, sender: Sender, number: int, payload: bytes = b"") -> None:
+        """Upload `number` of `sender`, from `address`, is in the model."""
+        self._last.pop(sender, None)
         self._last[sender] = number, zlib.crc32(payload)
+        self._homes[sender] = address
+        if self.label(address, sender) == sender.name:
+            self._owners[sender.name] = address, sender.incarnation

@@ -1,5 +1,6 @@
 """The server: its model, what it accepts, its update (Algorithm 1, lines 3 and 17-19), its averaged model."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 
 from gammafl import seeds
 from gammafl.config import ExponentialAverage, NoAverage, TailAverage
-from gammafl.core import aggregate
+from gammafl.core import aggregate, kernels
 from gammafl.core.errors import WireError
 from gammafl.core.kernels import Vector
 from gammafl.core.sparse import SparseUpdate
@@ -18,6 +19,7 @@ from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.plan import Plan
 
 Accepted = tuple[Upload, SparseUpdate]
+BEYOND = "its values would take the model beyond what float32 can hold"
 Averaging = TailAverage | ExponentialAverage | NoAverage
 AVERAGINGS: dict[str, Averaging] = {how.kind: how for how in (TailAverage(), ExponentialAverage(), NoAverage())}
 """By the names that users give; with the default settings."""
@@ -57,11 +59,12 @@ def pick(clients: int, participants: int, seed: int, round_number: int) -> list[
 class Intake:
     """The uploads of a round that are in order, with their updates, and for each other client why it was refused.
 
-    An upload counts in its own round and once: what did not count then has returned to its client.
+    An upload counts in its own round and once: what did not count then has returned to its client. No value of an
+    update may be larger than `room` (`aggregate.room`).
     """
 
-    def __init__(self, dim: int, limits: Limits = NO_LIMITS, round_number: int = 0) -> None:
-        self.dim, self.limits, self.round = dim, limits, round_number
+    def __init__(self, dim: int, limits: Limits = NO_LIMITS, round_number: int = 0, room: float = math.inf) -> None:
+        self.dim, self.limits, self.round, self.room = dim, limits, round_number, room
         self._accepted: dict[int, Accepted] = {}
         self.refused: dict[int, str] = {}
 
@@ -78,25 +81,37 @@ class Intake:
             self.limits.check(upload.payload, self.dim)
             update = decode(upload.payload, self.dim)
             self.limits.check_update(update)
+            if kernels.largest_magnitude(update.values) > self.room:
+                raise WireError(BEYOND)
             self._accepted[upload.client] = upload, update
         except WireError as error:
             self.refused[upload.client] = str(error)
 
+    def refuse_all(self, reason: str) -> None:
+        """None of the uploads that were in order counts."""
+        self.refused |= dict.fromkeys(self._accepted, reason)
+        self._accepted = {}
+
 
 def receive(
-    uploads: Iterable[Upload], dim: int, limits: Limits = NO_LIMITS, round_number: int = 0
+    uploads: Iterable[Upload], dim: int, limits: Limits = NO_LIMITS, round_number: int = 0, room: float = math.inf
 ) -> tuple[list[Accepted], dict[int, str]]:
     """What is accepted of `uploads`, and why the others are refused."""
-    intake = Intake(dim, limits, round_number)
+    intake = Intake(dim, limits, round_number, room)
     for upload in uploads:
         intake.take(upload)
     return intake.accepted, intake.refused
 
 
-def weights(plan: Plan, accepted: Sequence[Accepted]) -> list[float]:
-    """What each accepted upload counts (line 19)."""
-    shares = [plan.task.client_sizes[upload.client] / plan.samples for upload, _ in accepted]
+def weights(plan: Plan, clients: Sequence[int]) -> list[float]:
+    """What an upload of each of `clients` counts (line 19)."""
+    shares = [plan.task.client_sizes[client] / plan.samples for client in clients]
     return aggregate.weights(shares, plan.clients, plan.weights, plan.participants)
+
+
+def stays_finite(state: ServerState, accepted: Sequence[Accepted], update_weights: Sequence[float]) -> bool:
+    """Whether `apply` leaves a finite model, so that no numbers of clients can end a run."""
+    return aggregate.stays_finite(state.model, [update for _, update in accepted], update_weights)
 
 
 def apply(state: ServerState, accepted: Sequence[Accepted], update_weights: Sequence[float]) -> None:

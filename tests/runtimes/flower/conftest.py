@@ -18,7 +18,7 @@ def applied(monkeypatch: pytest.MonkeyPatch) -> dict[str, Vector]:
 
     def confirm_and_add(inbox: Inbox, letters: Any) -> None:
         for letter in letters:
-            sums[letter.answer.name] += letter.update.dense()
+            sums[inbox.label(letter)] += letter.update.dense()
         confirm(inbox, letters)
 
     monkeypatch.setattr(Inbox, "confirm", confirm_and_add)

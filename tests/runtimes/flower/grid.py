@@ -26,25 +26,29 @@ class InProcessGrid(Grid):
         self.app = app
         self.fate = fate
         self.contexts = {100 + i: self._context(100 + i, i) for i in range(nodes)}
+        self.unnoticed: set[int] = set()
+        """Addresses of nodes that are gone, as the server has not noticed yet."""
         self.sent: list[Message] = []
 
     def _context(self, node: int, partition: int) -> Context:
         return Context(1, node, {"partition-id": partition}, RecordDict(), {})
 
-    def restart(self, node: int, new_address: int) -> None:
+    def restart(self, node: int, new_address: int, noticed: bool = True) -> None:
         """The node's memory is gone, and the server knows it by another id."""
+        self.unnoticed |= set() if noticed else {node}
         partition = self.contexts.pop(node).node_config["partition-id"]
         assert isinstance(partition, int)
         self.contexts[new_address] = self._context(new_address, partition)
 
     def get_node_ids(self) -> Iterable[int]:
-        return list(self.contexts)
+        return [*self.contexts, *self.unnoticed]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         replies = []
         for message in messages:
             self.sent.append(_copied(message))
-            node = message.metadata.dst_node_id
+            if (node := message.metadata.dst_node_id) not in self.contexts:
+                continue
             reply = self.app(_copied(message), self.contexts[node])
             if reply.has_content():
                 reply.content = _carried(reply.content)

@@ -15,6 +15,7 @@ import gammafl.flower
 from gammafl.core.kernels import Vector
 from gammafl.core.wire import CHECKED, CHECKSUM, HEADER, encode
 from tests.problems import METHODS, Quadratic
+from tests.runtimes.flower.books import check_books, computed, remembered
 from tests.runtimes.flower.grid import InProcessGrid
 from tests.runtimes.flower.problem import quadratic_app, run, strategy, to_record
 from tests.runtimes.flower.spoil import BAD_NODE, with_metrics, with_payload, with_terms, without
@@ -48,6 +49,7 @@ BAD: dict[str, tuple[Callable[[RecordDict], None], str]] = {
     "infinite weight": (with_metrics(**{"num-examples": float("inf")}), "positive number"),
     "a list as weight": (with_metrics(**{"num-examples": [1, 2]}), "positive number"),
     "a weight beyond all bounds": (with_metrics(**{"num-examples": 1e300}), "positive number"),
+    "a weight next to nothing": (with_metrics(**{"num-examples": 5e-324}), "positive number"),
     "a list of a million as weight": (with_metrics(**{"num-examples": [0] * 1_000_000}), "positive number"),
     "a name that would forge a line of the log": (with_terms(name="0\nERROR"), "malformed"),
 }
@@ -124,31 +126,116 @@ def test_no_client_can_make_the_model_infinite(downlink: str, tmp_path: Path) ->
     assert any("beyond what float32" in text for record in chosen.history for text in record["refused"].values())
 
 
+@pytest.mark.parametrize("weight", [5e-324, 1e-300, 2.0**-53, 1, 2**53, 1e300])
+@pytest.mark.parametrize("value", [1.0, 3.4e38])
+def test_no_weight_and_no_value_of_a_client_that_is_alone_makes_the_model_infinite(
+    weight: float, value: float, tmp_path: Path
+) -> None:
+    """In the first rounds its upload is the only one that arrives; then the others come back, and training goes on."""
+
+    def alone(message: Message, reply: Message) -> Message | None:
+        if message.metadata.dst_node_id == BAD_NODE and reply.has_content():
+            with_payload(encode(gf.SparseUpdate(50, [3], [value])))(reply.content)
+            with_metrics(**{"num-examples": weight})(reply.content)
+            return reply
+        return reply if message.content["config"]["server-round"] > 3 else None  # type: ignore[operator]
+
+    chosen, _, model = run(tmp_path, 6, fate=alone, method=METHOD, fraction_train=1.0, averaging="exponential")
+    assert np.isfinite(model).all()
+    assert chosen.state.average is not None
+    assert np.isfinite(chosen.state.average).all()
+    for record in chosen.history[3:]:
+        assert {"0", "1", "3"} <= set(record["clients"])
+
+
 @pytest.mark.parametrize("disks", ["own", "copied"])
-def test_of_two_nodes_with_one_partition_one_counts(
+def test_two_nodes_with_one_partition_are_two_clients(
     disks: str, tmp_path: Path, applied: dict[str, Vector], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each with a disk of its own, or with a copy of the other's: the second is refused, and the log says why."""
+    """Each with a disk of its own, or with a copy of the other's: both count, each once, and the log says so."""
     task = Quadratic((10, 20))
     grid = InProcessGrid(quadratic_app(task, tmp_path / "a"), 2)
     chosen, config = strategy(method=METHOD, fraction_train=1.0), ConfigRecord()
     arrays = to_record(task, np.zeros(50, np.float32))
-    chosen.begin(arrays, 4, config)
+    chosen.begin(arrays, 5, config)
     double = InProcessGrid(quadratic_app(task, tmp_path / "b"), 2)
     double.restart(101, 150)
-    for number in range(1, 5):
+    for number in range(1, 6):
         messages = list(chosen.configure_train(number, arrays, config, grid))
         extra = chosen._message(150, number, config, "train")
         if number == 3 and disks == "copied":
             shutil.copytree(tmp_path / "a", tmp_path / "b", dirs_exist_ok=True)
         replies = [*grid.send_and_receive(messages), *(double.send_and_receive([extra]) if number > 2 else [])]
-        before = len(task.deltas)
         chosen.aggregate_train(number, replies)
-        assert before == len(task.deltas)
+    clients = [record["clients"] for record in chosen.history]
+    first = ["0", "1", "1@150"] if disks == "own" else ["0", "1"]  # the copy sends what has arrived, and learns of it
+    assert clients == [["0", "1"], ["0", "1"], first, ["0", "1", "1@150"], ["0", "1", "1@150"]]
+    assert "one partition-id" in caplog.text
+    assert "client 1 lost its stored state" not in caplog.text
+
+
+def test_of_two_uploads_of_one_sender_the_one_from_its_known_node_counts(
+    tmp_path: Path, applied: dict[str, Vector]
+) -> None:
+    """Another node has a copy of client 1's state, and names a higher number."""
+    task = Quadratic((10, 20))
+    grid, copy = (InProcessGrid(quadratic_app(task, tmp_path / name), 2) for name in ("a", "b"))
+    copy.restart(101, 99)
+    chosen, config = strategy(method=METHOD, fraction_train=1.0), ConfigRecord()
+    arrays = to_record(task, np.zeros(50, np.float32))
+    chosen.begin(arrays, 4, config)
+    for number in range(1, 5):
+        replies = list(grid.send_and_receive(chosen.configure_train(number, arrays, config, grid)))
+        if number > 1:
+            replies += copy.send_and_receive([chosen._message(99, number, config, "train")])
+            task.deltas.pop()
+            original = replies[1].content.config_records["gammafl"]
+            with_terms(incarnation=original["incarnation"], number=10**6)(replies[2].content)
+        chosen.aggregate_train(number, replies)
     assert [record["clients"] for record in chosen.history] == [["0", "1"]] * 4
-    refused = [record["refused"] for record in chosen.history]
-    assert all("one partition-id" in reasons["150"] for reasons in refused[2:])
-    assert "lost its stored state" not in caplog.text
+    assert all("a copy of the other's" in record["refused"]["99"] for record in chosen.history[1:])
+    check_books(task, tmp_path / "a", chosen, applied, "01")
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.5])
+@pytest.mark.parametrize("begins", [1, 4])
+@pytest.mark.parametrize("node", [99, 199])
+@pytest.mark.parametrize("payload", [b"garbage", encode(gf.SparseUpdate(50, [3], [0.5]))], ids=["bad", "in-order"])
+def test_who_knows_a_clients_name_keeps_it_from_nothing(
+    participation: float,
+    begins: int,
+    node: int,
+    payload: bytes,
+    tmp_path: Path,
+    applied: dict[str, Vector],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A node calls itself "0" with high numbers, from the first round on or later: client 0 counts whenever asked."""
+    task = Quadratic()
+    grid = InProcessGrid(quadratic_app(task, tmp_path), 4)
+
+    def forge(message: Message, reply: Message) -> Message | None:
+        number = int(message.content["config"]["server-round"])  # type: ignore[arg-type]
+        if message.metadata.dst_node_id != node:
+            return reply
+        if number < begins:
+            return None
+        with_payload(payload)(reply.content)
+        with_terms(name="0", incarnation="any", number=10**9 + number)(reply.content)
+        return reply
+
+    grid.fate = forge
+    grid.restart(103, node)
+    chosen = strategy(method=METHOD, fraction_train=participation)
+    chosen.start(grid, to_record(task, np.zeros(50, np.float32)), 30)
+    victim = "0@100" if "0@100" in applied else "0"
+    asked = [message.content["config"]["server-round"] for message in grid.sent if message.metadata.dst_node_id == 100]
+    assert [record["round"] for record in chosen.history if victim in record["clients"]] == asked
+    assert len(asked) > 5
+    rest = remembered(tmp_path, chosen)["0"]
+    np.testing.assert_allclose(applied[victim] + rest, computed(task, "0"), atol=1e-5)
+    assert "client 0 lost its stored state" not in caplog.text
+    assert "client 0 starts clean" not in caplog.text
 
 
 def test_messages_expire_with_the_round(tmp_path: Path) -> None:

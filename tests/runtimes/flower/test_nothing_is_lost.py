@@ -25,13 +25,16 @@ every_method = pytest.mark.parametrize("name", METHODS)
 def test_what_clients_computed_is_in_the_model_or_on_their_disks(
     name: str, tmp_path: Path, applied: dict[str, Vector]
 ) -> None:
-    """A third of the replies is lost, and after a fifth of them the node restarts under another id."""
+    """A third of the replies is lost, and after a fifth of them the node restarts under another id.
+
+    Every other time the server has not noticed that the old node is gone.
+    """
     chance, task = random.Random(3), Quadratic()
     grid = InProcessGrid(quadratic_app(task, tmp_path), 4)
 
     def fate(message: Message, reply: Message) -> Message | None:
         if chance.random() < 1 / 5:
-            grid.restart(message.metadata.dst_node_id, chance.randrange(1000, 10**6))
+            grid.restart(message.metadata.dst_node_id, chance.randrange(1000, 10**6), chance.random() < 1 / 2)
         return reply if chance.random() > 1 / 3 else None
 
     grid.fate = fate
@@ -42,6 +45,29 @@ def test_what_clients_computed_is_in_the_model_or_on_their_disks(
     assert len(rest) == 4
     for client in rest:
         np.testing.assert_allclose(applied[client] + rest[client], computed(task, client), atol=1e-5)
+
+
+@every_method
+def test_a_client_under_a_new_node_id_every_round_goes_on_training(
+    name: str, tmp_path: Path, applied: dict[str, Vector]
+) -> None:
+    """The server can't know its address, but tells it by its incarnation what it has: each round has a new upload."""
+    task = Quadratic((10, 20))
+    grid = InProcessGrid(quadratic_app(task, tmp_path), 2)
+    home = iter(range(1000, 2000))
+
+    def fate(message: Message, reply: Message) -> Message:
+        node = message.metadata.dst_node_id
+        if grid.contexts[node].node_config["partition-id"] == 0:
+            grid.restart(node, next(home))
+        return reply
+
+    grid.fate = fate
+    chosen = strategy(method=METHODS[name], fraction_train=1.0)
+    chosen.start(grid, to_record(task, np.zeros(50, np.float32)), 20)
+    assert [sorted(record["clients"]) for record in chosen.history] == [["0", "1"]] * 20
+    assert not any(record["repeated"] for record in chosen.history)
+    check_books(task, tmp_path, chosen, applied, "01")
 
 
 def test_an_upload_that_timed_out_is_sent_with_the_next_one(

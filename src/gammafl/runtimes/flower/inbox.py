@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from gammafl.core.errors import InputError
@@ -15,7 +14,7 @@ from gammafl.core.sparse import SparseUpdate
 from gammafl.federated import server
 from gammafl.federated.client import Upload
 from gammafl.federated.limits import Limits
-from gammafl.federated.receipts import Receipts
+from gammafl.federated.receipts import Receipts, Sender
 from gammafl.runtimes.flower.terms import KEY, STYPE, UPDATE, Answer
 
 LOG = logging.getLogger("flwr")
@@ -26,7 +25,9 @@ NO_MOD = "it sent a whole model: add gammafl.flower.compress() to the mods of it
 REASON_LENGTH = 300
 """A refusal's reason is cut here: part of it may be the sender's own words."""
 
-LARGEST_WEIGHT = 2.0**53
+COPY = "another node sent an upload of client {} in this round: is the state of one a copy of the other's?"
+
+SMALLEST_WEIGHT, LARGEST_WEIGHT = 2.0**-53, 2.0**53
 
 
 @dataclass(frozen=True)
@@ -70,36 +71,35 @@ class Inbox:
         """In the order of the nodes' ids, whichever came first. `room`: no value of an update may be larger."""
         mail = Mail()
         in_order = sorted(replies, key=lambda reply: reply.metadata.src_node_id)
-        answers: dict[int, Answer] = {}
-        contents = {reply.metadata.src_node_id: reply.content for reply in in_order}
-        for node, content in contents.items():
+        for node, content in {reply.metadata.src_node_id: reply.content for reply in in_order}.items():
             try:
-                answers[node] = _answer(content, round_number)
+                self._sort_one(node, _answer(content, round_number), content, room, mail)
             except InputError as error:
                 mail.refused[node] = str(error)[:REASON_LENGTH]
-        for node, answer in self._without_doubles(answers, mail).items():
-            try:
-                self._sort_one(node, answer, contents[node], room, mail)
-            except InputError as error:
-                mail.refused[node] = str(error)[:REASON_LENGTH]
+        self._settle_contests(mail)
         for node, reason in mail.refused.items():
             LOG.warning("gammafl: upload of node %d refused: %s", node, reason)
         return mail
 
-    def _without_doubles(self, answers: dict[int, Answer], mail: Mail) -> dict[int, Answer]:
-        """One answer a name: of the incarnation that answered before, and the last it made, which holds whatever was
-        not confirmed of the others."""
-        best: dict[str, int] = {}
-        for node, answer in answers.items():
-            if answer.name not in best or self._rank(answer) > self._rank(answers[best[answer.name]]):
-                best[answer.name] = node
-        for node, answer in answers.items():
-            if node != best[answer.name]:
-                mail.refused[node] = f"client {answer.name} answered twice: have two SuperNodes one partition-id?"
-        return {node: answer for node, answer in answers.items() if best[answer.name] == node}
+    def _settle_contests(self, mail: Mail) -> None:
+        """Keep one upload a sender, where several nodes have copies of its state.
 
-    def _rank(self, answer: Answer) -> tuple[bool, int]:
-        return self.receipts.is_known(answer.who), answer.number
+        The node that the server has accepted an upload of this sender from before goes first; without one, the upload
+        with the highest number, since it holds whatever was not confirmed of the others.
+        """
+        best: dict[Sender, Letter] = {}
+        for letter in mail.letters:
+            rival = best.setdefault(letter.answer.who, letter)
+            if self._rank(letter) > self._rank(rival):
+                best[letter.answer.who] = letter
+        for letter in mail.letters:
+            if best[letter.answer.who] is not letter:
+                mail.refused[letter.upload.client] = COPY.format(letter.answer.name)
+        mail.letters = [letter for letter in mail.letters if best[letter.answer.who] is letter]
+
+    def _rank(self, letter: Letter) -> tuple[bool, int]:
+        at_home = self.receipts.home(letter.answer.who) == letter.upload.client
+        return at_home, letter.answer.number
 
     def _sort_one(self, node: int, answer: Answer, content: RecordDict, room: float, mail: Mail) -> None:
         if warning := self.receipts.met(node, answer.who):
@@ -118,12 +118,10 @@ class Inbox:
     def _letter(self, node: int, answer: Answer, content: RecordDict, room: float) -> Letter:
         weight = weight_of(content, self.weight_key, self.limits.weight)
         upload = Upload(node, _payload(content), 0.0)
-        accepted, refused = server.receive([upload], self.dim, self.limits)
+        accepted, refused = server.receive([upload], self.dim, self.limits, room=room)
         if refused:
             raise InputError(refused[node])
         update = accepted[0][1]
-        if len(update) and np.abs(update.values).max() > room:
-            raise InputError("its values would take the model beyond what float32 can hold")
         others: dict[str, Any] = {
             key: record for key, record in content.items() if not isinstance(record, ArrayRecord) and key != KEY
         }
@@ -132,7 +130,11 @@ class Inbox:
     def confirm(self, letters: Sequence[Letter]) -> None:
         """They are in the model: the next broadcast tells their senders."""
         for letter in letters:
-            self.receipts.accept(letter.answer.who, letter.answer.number, letter.upload.payload)
+            self.receipts.accept(letter.upload.client, letter.answer.who, letter.answer.number, letter.upload.payload)
+
+    def label(self, letter: Letter) -> str:
+        """What the ledger calls the sender."""
+        return self.receipts.label(letter.upload.client, letter.answer.who)
 
 
 def _answer(content: RecordDict, round_number: int) -> Answer:
@@ -145,10 +147,10 @@ def _answer(content: RecordDict, round_number: int) -> Answer:
 
 
 def weight_of(content: RecordDict, key: str, most: float | None = None) -> float:
-    """What a reply weighs in an average: a positive number."""
+    """What a reply weighs in an average: a positive number, neither tiny nor huge."""
     weight = _only_metrics(content).get(key)
-    if not isinstance(weight, int | float) or not 0 < weight <= LARGEST_WEIGHT:
-        raise InputError(f"its metric {key!r} must be a positive number, found {weight!r}")
+    if not isinstance(weight, int | float) or not SMALLEST_WEIGHT <= weight <= LARGEST_WEIGHT:
+        raise InputError(f"its metric {key!r} must be a positive number from 2⁻⁵³ to 2⁵³, found {weight!r}")
     if most is not None and weight > most:
         raise InputError(f"its metric {key!r} is {weight}, where {most} is allowed")
     return float(weight)

@@ -135,8 +135,8 @@ class Exchange:
     def _state(self, method: Compressor) -> ClientState:
         """What is stored; a clean one, and a warning, where that is lost, too old, or not what the server knows."""
         offer, state = self.offer, self.disk.load(method, self.offer.dim, self.offer.training)
-        missed = offer.round - state.round - 1
-        if offer.incarnation == state.incarnation and state.outbox.contradicts(offer.accepted, offer.checksum):
+        missed, receipt = offer.round - state.round - 1, offer.receipt(state.incarnation)
+        if receipt is not None and state.outbox.contradicts(receipt.accepted, receipt.checksum):
             reason = "its stored state is an old one or has a double elsewhere"
         elif offer.incarnation not in (None, state.incarnation) and not state.round:
             reason = f"it took part in this run before, but its state is not in {self.disk.state_file.parent}"
@@ -151,20 +151,18 @@ class Exchange:
         return state
 
     def _unsure(self, state: ClientState) -> bool:
-        """Whether an upload is open of which the server can't tell if it has it: it must be sent again.
+        """Whether an upload is open of which the server did not say if it has it: it must be sent again.
 
-        It can if it knows us by the name of our incarnation, or if the open upload was sent from the address that it
-        speaks to now and nobody ever answered from there.
+        The server said so if its offer has a receipt for our incarnation, or if the open upload was sent from this
+        node and nobody ever answered from there.
         """
         unheard = self.offer.incarnation is None and state.address == self.context.node_id
-        return state.outbox.open is not None and not self._knows(state) and not unheard
-
-    def _knows(self, state: ClientState) -> bool:
-        return self.offer.incarnation == state.incarnation
+        return state.outbox.open is not None and self.offer.receipt(state.incarnation) is None and not unheard
 
     def _settle(self, state: ClientState) -> SparseUpdate | None:
         """The last upload, if it did not count."""
-        lost = state.outbox.settle(self.offer.accepted if self._knows(state) else 0)
+        receipt = self.offer.receipt(state.incarnation)
+        lost = state.outbox.settle(receipt.accepted if receipt else 0)
         if lost is not None:
             LOG.warning(
                 "gammafl: upload %d of client %s (round %d) did not count; its update is sent with the next ones",

@@ -13,10 +13,9 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 from flwr.serverapp.strategy.strategy_utils import sample_nodes
 
-from gammafl.core import aggregate, kernels
+from gammafl.core import aggregate
 from gammafl.core.compressors import Compressor, with_dense_tail
 from gammafl.core.description import describe
-from gammafl.core.error_feedback import FLOAT32_MAX
 from gammafl.core.errors import InputError, require
 from gammafl.core.methods import MethodSettings, make_method
 from gammafl.core.stepsizes import Constant, Stepsize
@@ -30,6 +29,9 @@ from gammafl.runtimes.flower.terms import KEY, Holding, Offer
 from gammafl.runtimes.storing import storing
 
 LOG = logging.getLogger("flwr")
+
+MOST_ABSENT = 256
+"""Receipts of absent clients that are sent to a node that nobody has answered from, at about 40 bytes each."""
 
 Aggregation = Callable[[list[RecordDict], str], MetricRecord]
 
@@ -118,6 +120,8 @@ class CompressedFedAvg(FedAvg):
         self.seconds = timeout
         self.layout = Layout.of(initial_arrays, self.whole)
         self.state = ServerState(self.layout.flatten(initial_arrays, "initial_arrays"))
+        finite = aggregate.room(self.state.model, total_weight=1) >= 0
+        require(finite, f"initial_arrays hold values that are not finite, or above {aggregate.LARGEST_MODEL:.3g}")
         rate = train_config.get(self.lr_key, 1.0)
         if not isinstance(rate, int | float):
             raise InputError(f"train_config[{self.lr_key!r}] must be a number, found {rate!r}")
@@ -127,6 +131,7 @@ class CompressedFedAvg(FedAvg):
         self.inbox = Inbox(self.layout.dim, self.limits, self.weighted_by_key)
         self.down = Downlink(self.layout, self.downlink)
         self._asked = 0
+        self._absent: list[str] = []
         if self.ledger is not None:
             with storing(self.ledger, "start again", "choose another ledger"), self.ledger.open("a"):
                 pass
@@ -167,6 +172,7 @@ class CompressedFedAvg(FedAvg):
         if self.stepsize is not None:
             config[self.lr_key] = float(self.stepsize((server_round - 1) * self.local_steps))
         self.down.sent_bytes, self._asked = 0, len(picked)
+        self._absent = [" ".join(map(str, entry)) for entry in self.inbox.receipts.absent(set(nodes), MOST_ABSENT)]
         return [self._message(node, server_round, config, MessageType.TRAIN) for node in picked]
 
     def aggregate_train(
@@ -174,8 +180,7 @@ class CompressedFedAvg(FedAvg):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Algorithm 1, lines 17-19, over the uploads that are in order."""
         good, failed = self._check_and_log_replies(replies, is_train=True, validate=False)
-        room = FLOAT32_MAX - kernels.largest_magnitude(self.state.model)
-        mail = self.inbox.sort(good, server_round, room)
+        mail = self.inbox.sort(good, server_round, aggregate.room(self.state.model, total_weight=1))
         for node, version in mail.holding.items():
             self.down.holds(node, version)
         letters = mail.letters
@@ -187,7 +192,12 @@ class CompressedFedAvg(FedAvg):
             )
             letters = []
         shares = aggregate.weights([letter.weight for letter in letters], len(letters), "normalized", self._asked)
-        server.apply(self.state, [(letter.upload, letter.update) for letter in letters], shares)
+        uploads = [(letter.upload, letter.update) for letter in letters]
+        if not server.stays_finite(self.state, uploads, shares):
+            mail.refused |= {letter.upload.client: server.BEYOND for letter in letters}
+            LOG.warning("gammafl: the uploads of this round together would make the model infinite: none counts")
+            letters, uploads, shares = [], [], []
+        server.apply(self.state, uploads, shares)
         server.average(self.state, self.averaging, self.rounds)
         self.inbox.confirm(letters)
         self.down.changed((letter.update for letter in letters), self.state.round)
@@ -202,7 +212,7 @@ class CompressedFedAvg(FedAvg):
         record: dict[str, Any] = {
             "round": server_round,
             "iteration": server_round * self.local_steps,
-            "clients": [letter.answer.name for letter in letters],
+            "clients": [self.inbox.label(letter) for letter in letters],
             "kept": kept,
             "uplink_bytes": sent,
             "downlink_bytes": self.down.sent_bytes,
@@ -286,6 +296,7 @@ class CompressedFedAvg(FedAvg):
             incarnation=receipt and receipt.incarnation,
             accepted=receipt.accepted if receipt else 0,
             checksum=receipt.checksum if receipt else 0,
+            absent=self._absent if receipt is None and self._absent else None,
             entries=self.limits.entries,
             norm=self.limits.norm,
             version=self.down.version,

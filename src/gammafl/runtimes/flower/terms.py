@@ -7,7 +7,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gammafl.core.errors import InputError
-from gammafl.federated.receipts import Sender
+from gammafl.federated.receipts import Receipt, Sender, digest
 
 KEY = "gammafl"
 STYPE = "gammafl.message"
@@ -21,6 +21,7 @@ PROTOCOL = 1
 
 Word = Annotated[str, Field(max_length=128, pattern=r"^[\w.:-]+$")]
 Count = Annotated[int, Field(ge=0)]
+AbsentReceipt = Annotated[str, Field(pattern=r"^[0-9a-f]{16} [0-9]{1,18} [0-9]{1,10}$")]
 
 
 class Terms(BaseModel):
@@ -68,7 +69,11 @@ class Offer(Terms):
     incarnation: Word | None = None
     accepted: Count = 0
     checksum: Count = 0
-    """The last upload of that incarnation that was accepted; without an incarnation, nothing is known."""
+    """The last accepted upload of the incarnation that answered from this node last. No incarnation: nobody has."""
+
+    absent: list[AbsentReceipt] | None = None
+    """To a node that nobody has answered from: receipts of clients whose node is gone, as "digest number checksum". A
+    client that came back under a new node id finds its own there (`receipt`)."""
 
     entries: Count | None = None
     norm: float | None = None
@@ -81,6 +86,16 @@ class Offer(Terms):
     """The version that only the changes since are sent of; unset: the whole model is sent."""
 
     downlink: Literal["full", "changes"] = "full"
+
+    def receipt(self, incarnation: str) -> Receipt | None:
+        """What the server has of the client of that incarnation; None if it did not say."""
+        if self.incarnation == incarnation:
+            return Receipt(incarnation, self.accepted, self.checksum)
+        for entry in self.absent or ():
+            name, accepted, checksum = entry.split()
+            if name == digest(incarnation):
+                return Receipt(incarnation, int(accepted), int(checksum))
+        return None
 
 
 class Holding(Terms):
