@@ -15,13 +15,13 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gammafl.core import kernels
-from gammafl.core.errors import require
+from gammafl.core.errors import InputError, require
 from gammafl.core.kernels import Vector
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.stepsizes import Stepsize
@@ -54,7 +54,11 @@ class Compressor(ABC):
 
     def __call__(self, vector: Vector, t: int = 0) -> SparseUpdate:
         """What would be sent of `vector`, which is left as it is."""
-        return self.take(np.array(vector, np.float32), t)
+        rest = np.array(vector, np.float32)
+        update = self.take(rest, t)
+        if not is_proven(self):
+            check_taken(self, np.asarray(vector, np.float32), update, rest)
+        return update
 
 
 @dataclass(frozen=True)
@@ -236,6 +240,42 @@ def GammaFedHTQ(
 def STC(k: int | float, scope: Scope = "global", sizes: tuple[int, ...] = ()) -> Ternary:
     """Sparse ternary compression: Top-k, then ±μ."""
     return Ternary(TopK(k, scope, sizes))
+
+
+def is_proven(method: Compressor) -> bool:
+    """Whether `method` and all that it is made of are of this file, where tests hold that sent + rest = vector."""
+    parts = [part for part in vars(method).values() if isinstance(part, Compressor)]
+    return type(method) in PROVEN and all(is_proven(part) for part in parts)
+
+
+PROVEN = (Dense, HardThreshold, TopK, Ternary, Half, DenseTail)
+
+ROUNDING = 2.0**-20
+"""What sent + rest may differ from the vector by, as a part of the three: a few roundings of float32."""
+
+
+def check_taken(method: Compressor, vector: Vector, update: Any, rest: Vector) -> None:
+    """Refuses what `take` made of `vector` unless `update` is well formed and update + rest is the vector."""
+    name = type(method).__name__
+    if not isinstance(update, SparseUpdate):
+        raise InputError(
+            f"{name}.take must return what it took as gf.SparseUpdate(vector.size, indices, values), got"
+            f" {type(update).__name__}"
+        )
+    require(update.dim == vector.size, f"{name}.take returned an update of {update.dim} elements, not {vector.size}")
+    ordered = update.entire or bool((update.indices[:-1] < update.indices[1:]).all())
+    require(ordered, f"{name}.take returned positions that do not increase; sort them, each once")
+    sent, whole = update.dense().astype(np.float64), vector.astype(np.float64)
+    size = np.abs(whole) + np.abs(sent) + np.abs(rest)
+    wrong = np.flatnonzero(~(np.abs(whole - sent - rest) <= ROUNDING * size))  # also where NaN is sent
+    if wrong.size:
+        j = wrong[0]
+        raise InputError(
+            f"{name}.take must move what it returns out of the vector: at position {j} it returned {sent[j]:g} and left"
+            f" {rest[j]:g} of {whole[j]:g}; write vector[indices] = 0 there, or vector[indices] -= values"
+        )
+    left = not method.leaves_a_rest and bool(rest.any())
+    require(not left, f"{name} says leaves_a_rest = False but left something; remove that line")
 
 
 def _exact(share: float) -> Fraction:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gammafl.core import kernels
-from gammafl.core.compressors import Compressor
+from gammafl.core.compressors import Compressor, check_taken, is_proven
 from gammafl.core.errors import DivergedError, InputError, require
 from gammafl.core.kernels import Vector
 from gammafl.core.sparse import MAX_DIM, SparseUpdate
@@ -32,6 +32,7 @@ class ErrorFeedback:
         sizes = sum(method.sizes)
         require(sizes in (0, dim), f"the method's tensor sizes add up to {sizes}, but the vector has {dim} elements")
         self.method = method
+        self._proven = is_proven(method)
         self.dim = dim
         self.residual = np.zeros(dim, np.float32) if residual is None else as_vector(residual, dim, "residual")
         self._bound = kernels.largest_magnitude(self.residual)
@@ -48,10 +49,24 @@ class ErrorFeedback:
         """
         vector = as_vector(delta, self.dim, "delta")
         self._refuse_non_finite(vector, kernels.largest_magnitude(vector) if largest is None else largest)
+        if not self._proven:
+            return self._compress_checked(vector, t)
         if not self.remembers:
             return self.method(vector, t)
         self.remembers = self.method.leaves_a_rest
         return self.method.add_and_take(vector, self.residual, t)
+
+    def _compress_checked(self, delta: Vector, t: int) -> SparseUpdate:
+        """The same for a compressor that is not ours: what it took and left must add up, or nothing has happened."""
+        before, wanted = self.residual.copy(), self.residual + delta
+        try:
+            update = self.method.add_and_take(delta, self.residual, t)
+            check_taken(self.method, wanted, update, self.residual)
+        except BaseException:
+            self.residual[:] = before
+            raise
+        self.remembers = self.method.leaves_a_rest
+        return update
 
     def add(self, delta: Any, largest: float | None = None) -> None:
         """residual ← residual + delta, with nothing sent."""
