@@ -1,11 +1,16 @@
-"""What the commands ask of their arguments."""
+"""What the commands ask of their arguments, and the commands that they tell a user to give next."""
 
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from typer.core import TyperGroup
 
-from gammafl.core.errors import InputError
+from gammafl.core.errors import InputError, ProcessDiedError
 
 
 class Commands(TyperGroup):
@@ -44,3 +49,29 @@ def need_torch() -> None:
     for package in ("torch", "safetensors", "matplotlib"):
         if find_spec(package) is None:
             raise InputError(f"this needs {package}, which is not installed: pip install 'gammafl[train]'")
+
+
+def command_line(*words: str | Path) -> str:
+    """A command of ours as a shell reads it: blanks and quotes in a path stay parts of the path."""
+    return shlex.join(["gammafl", *map(str, words)])
+
+
+def command_again(out: Path | None = None) -> str:
+    """The command that this process was started with; with `out`, for one that would choose another directory now."""
+    given = sys.argv[1:]
+    return command_line(*given[:1], *(("--out", out) if out else ()), *given[1:])
+
+
+@contextmanager
+def told_how_to_go_on(command: str, begun: Path) -> Iterator[None]:
+    """Whoever stops it, or loses a process of it, is told the `command` that goes on; it does if `begun` exists.
+
+    It belongs around the progress bars: these would break a long command into lines.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"stopped; go on with: {command}" if begun.exists() else "stopped before it began", file=sys.stderr)
+        sys.exit(130)
+    except ProcessDiedError as error:
+        raise InputError(f"{error}; go on with fewer --jobs: {command}") from None

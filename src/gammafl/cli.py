@@ -4,14 +4,12 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gammafl.arguments import Commands, need_torch, numbers, words
+from gammafl.arguments import Commands, command_again, command_line, need_torch, numbers, told_how_to_go_on, words
 from gammafl.bench.commands import app as bench_app
 from gammafl.core.errors import InputError
 from gammafl.core.names import METHOD_NAMES
@@ -74,9 +72,9 @@ def run(
     path = out or _default_out(settings, resume)
     if resume and not (path / "config.toml").exists():
         raise InputError(f"there is no run to resume in {path}; leave out --resume to start one")
-    from_there = f" --data-dir {data_dir}" if data_dir else ""
-    resuming = f"gammafl run --config {path}/config.toml --out {path}{from_there} --resume"
-    with show_progress(as_json) as progress, _told_how_to_go_on(resuming, path / "config.toml"):
+    from_there = ("--data-dir", data_dir) if data_dir else ()
+    resuming = command_line("run", "--config", path / "config.toml", "--out", path, *from_there, "--resume")
+    with told_how_to_go_on(resuming, path / "config.toml"), show_progress(as_json) as progress:
         summary = execute(settings, path, resume, _existing(data_dir), progress)
     if as_json:
         print(json.dumps(summary))
@@ -123,7 +121,7 @@ def compare(
     path = out or free_directory(Path("runs"), f"compare-{_short(name)}")
     if (path / "config.toml").exists():
         raise InputError(f"{path} holds a single run; choose another --out")
-    with show_progress(as_json) as progress, _told_how_to_go_on(f"the same command and --out {path}", path):
+    with told_how_to_go_on(command_again(None if out else path), path), show_progress(as_json) as progress:
         merged = make_config(*layers).model_dump(exclude_none=True)
         result = study.compare(merged, names, seed_list, path, jobs, progress, _existing(data_dir))
     if as_json:
@@ -251,15 +249,6 @@ def _default_out(config: "RunConfig", resume: bool) -> Path:
 def _short(task: str) -> str:
     """A task's name as a part of a file's name; of one's own task file.py:function, without the folder."""
     return Path(task).name.replace(".py:", "-")
-
-
-@contextmanager
-def _told_how_to_go_on(command: str, begun: Path) -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        print(f"stopped; go on with: {command}" if begun.exists() else "stopped before it began", file=sys.stderr)
-        sys.exit(130)
 
 
 def main() -> None:

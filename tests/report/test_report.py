@@ -5,13 +5,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.lines import Line2D
 from rich.console import Console
 from rich.progress import Progress as RichProgress
 from rich.progress import TextColumn
 
-from gammafl.report.plots import mean_curve, moving_average, plot_comparison
+from gammafl.report.plots import SMOOTHING, comparison_figure, mean_curve, moving_average, plot_comparison
 from gammafl.report.progress import Bars, JsonLines, Lines, Status, show_bytes
 from gammafl.report.tables import TextTable, comparison_table
 
@@ -96,6 +100,61 @@ def test_a_curve_is_at_the_evaluations_with_the_bytes_a_participant_sent_so_far(
 def test_a_moving_average_leaves_a_line_of_constants_as_it_is() -> None:
     for length in (1, 5, 100):
         np.testing.assert_allclose(moving_average(np.full(length, 3.0)), 3.0)
+
+
+measured = st.floats(0.01, 1.0)
+
+
+@given(st.lists(measured, min_size=1, max_size=200))
+def test_a_moving_average_lies_among_the_evaluations_of_a_tenth_of_the_run_to_either_side(metrics: list[float]) -> None:
+    values = np.array(metrics)
+    smooth, near = moving_average(values), min(SMOOTHING // 2, len(values) // 10)
+    assert smooth[0] == values[0]
+    for i, value in enumerate(smooth):
+        around = values[max(0, i - near) : i + near + 1]
+        assert around.min() - 1e-12 <= value <= around.max() + 1e-12
+
+
+def evaluated(metrics: list[float]) -> list[dict[str, Any]]:
+    rounds = enumerate(metrics, 1)
+    return [{"iteration": 5 * r, "participants": [0], "uplink_bytes": 9 * r, "metric": metric} for r, metric in rounds]
+
+
+def drawn(line: Line2D) -> np.ndarray:
+    return np.asarray(line.get_xydata())
+
+
+curves = st.integers(1, 40).flatmap(
+    lambda n: st.lists(st.lists(measured, min_size=n, max_size=n), min_size=2, max_size=2)
+)
+
+
+@settings(max_examples=15)
+@given(curves, st.sampled_from(["accuracy", "perplexity", "loss"]))
+def test_a_picture_shows_all_that_it_draws_and_every_evaluation(both: list[list[float]], metric: str) -> None:
+    figure = comparison_figure({"ht": [evaluated(both[0])], "fedavg": [evaluated(both[1])]}, metric, "title")
+    try:
+        for axes in figure.axes:
+            (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+            for line in axes.lines:
+                x, y = drawn(line).T
+                assert left <= x.min() <= x.max() <= right
+                assert bottom <= y.min() <= y.max() <= top
+            shown = np.concatenate([drawn(line)[:, 1] for line in axes.lines])
+            everything = np.concatenate(both) * (100 if metric == "accuracy" else 1)
+            assert set(everything) <= set(shown)
+    finally:
+        plt.close(figure)
+
+
+def test_of_a_short_run_the_bold_lines_are_its_evaluations_and_one_evaluation_can_be_seen() -> None:
+    for count in (1, 2, 8):
+        figure = comparison_figure({"ht": [evaluated([0.3 + 0.05 * i for i in range(count)])]}, "loss", "title")
+        for axes in figure.axes:
+            thin, bold = sorted(axes.lines, key=Line2D.get_linewidth)
+            np.testing.assert_array_equal(drawn(bold), drawn(thin))
+            assert bold.get_marker() == "o"
+        plt.close(figure)
 
 
 @pytest.mark.parametrize(("metric", "scale"), [("accuracy", 0.02), ("perplexity", 100.0)])

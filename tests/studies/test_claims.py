@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gammafl.report.pictures import LinePicture
 from gammafl.studies.catalogue import STUDIES
 from gammafl.studies.claims import FAILS, HOLDS, OPEN, Claim, Part, judge
 from gammafl.studies.output import verdicts
@@ -157,6 +158,21 @@ def test_fig2_tells_a_curve_that_rises_and_falls_from_a_flat_one() -> None:
     assert everywhere["In no other setting does it rise and then fall"] == FAILS
     nowhere = doctored("fig2", "logistic-fmnist", figures, kept(lambda cell: FLAT))
     assert next(iter(nowhere.values())) == FAILS
+
+
+def test_fig2_shows_its_lines_whole_also_where_only_one_of_many_seeds_keeps_anything() -> None:
+    study = STUDIES["fig2"]
+    levels = {factor.name: [level.name for level in factor.levels] for factor in study.factors}
+    trials = list(study.trials("logistic-fmnist", range(8), False, {}))
+    curves = [{"iteration": [5.0, 10.0], "kept_fraction": [1e-3, 1e-3 if t.seed == 0 else 0.0]} for t in trials]
+    runs = [Run("run", dict(t.cell), t.seed, {}, curve) for t, curve in zip(trials, curves, strict=True)]
+    [picture] = study.pictures(Results("fig2", "logistic-fmnist", False, levels, runs))
+    assert isinstance(picture, LinePicture)
+    for panel in picture.panels:
+        low, high = panel.y_limits
+        assert low is not None
+        assert high is not None
+        assert all(low <= value <= high for line in panel.lines for value in line.y)
 
 
 def rising(speed: float) -> Curve:

@@ -37,7 +37,7 @@ def test_a_finished_job_makes_the_next_ones_possible(workers: int, tmp_path: Pat
     assert follower["kept_fraction"] == pytest.approx(leader["kept_fraction"], abs=0.5 / leader["dim"])
 
 
-def test_a_process_that_dies_is_named_with_what_to_do(tmp_path: Path) -> None:
+def test_a_process_that_dies_is_named(tmp_path: Path) -> None:
     (tmp_path / "deadly.py").write_text(DEADLY)
     config = make_config({"task": f"{tmp_path}/deadly.py:build", "iterations": 10, "clients": 2})
     jobs = [Job(config, tmp_path / "one"), Job(make_config(BASE), tmp_path / "two")]

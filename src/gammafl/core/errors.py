@@ -9,6 +9,10 @@ class DivergedError(InputError):
     """An update that holds NaN or infinity: training went beyond what numbers can hold."""
 
 
+class ProcessDiedError(InputError):
+    """One of several processes ended before its run did; the others' runs are kept."""
+
+
 class WireError(InputError):
     """Bytes that are not a well-formed message of docs/wire-format.md."""
 

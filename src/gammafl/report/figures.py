@@ -65,7 +65,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
     axes.set_xlabel(panel.x_label)
     axes.set_ylabel(_in_print(panel.y_label))
     if panel.log_y:
-        _plain_numbers(axes)
+        plain_numbers(axes)
     _plain(axes)
     _label_ends(axes, drawn)
 
@@ -79,7 +79,7 @@ def _alone(y: NDArray[np.float64]) -> NDArray[np.bool_]:
     return there & ~beside
 
 
-def _plain_numbers(axes: Axes) -> None:
+def plain_numbers(axes: Axes) -> None:
     """0.6 instead of 6 × 10⁻¹ on an axis of less than two decades."""
     low, high = axes.get_ylim()
     if high / low >= 100:

@@ -10,9 +10,11 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from gammafl.core.names import LABELS
+from gammafl.report.figures import plain_numbers
 from gammafl.report.pictures import METHOD_COLOURS
 from gammafl.report.tables import count_of
 
@@ -20,35 +22,40 @@ Records = Sequence[Mapping[str, Any]]
 Curve = NDArray[np.float64]
 
 SMOOTHING = 15
-"""Evaluations in the moving average of the bold lines."""
+"""Evaluations in the moving average of the bold lines, at the most."""
 
 
 def plot_comparison(runs: Mapping[str, Sequence[Records]], metric: str, title: str, path: Path) -> None:
-    """Two panels for `runs`, method → the records of each seed. Thin: evaluations; bold: moving average."""
-    figure, panels = plt.subplots(1, 2, figsize=(11, 4.4), sharey=True, constrained_layout=True)
-    scale, unit = (100, " (%)") if metric == "accuracy" else (1, "")
-    bottom: list[float] = []
-    for method, seeds in runs.items():
-        iterations, sent, values = mean_curve(seeds)
+    """Writes the picture of `runs`, method → the records of each seed."""
+    figure = comparison_figure(runs, metric, title)
+    figure.savefig(path, dpi=160)
+    plt.close(figure)
+
+
+def comparison_figure(runs: Mapping[str, Sequence[Records]], metric: str, title: str) -> Figure:
+    """Two panels. Thin: evaluations; bold: their moving average, or in a short run the evaluations themselves."""
+    figure, panels = plt.subplots(1, 2, figsize=(11, 5), sharey=True, constrained_layout=True)
+    scale, unit = {"accuracy": (100, " (%)"), "perplexity": (1, " (log scale)")}.get(metric, (1, ""))
+    curves = {method: mean_curve(seeds) for method, seeds in runs.items()}
+    window = 1 + 2 * max(reach(len(values)) for _, _, values in curves.values())
+    for method, (iterations, sent, values) in curves.items():
         smooth = moving_average(values)
-        bottom.append(scale * float(smooth[len(smooth) // 10]))
         colour, line = METHOD_COLOURS[method], "--" if method == "fedavg" else "-"
+        look: dict[str, Any] = {"linestyle": line, "linewidth": 1.8, "marker": "o" if window == 1 else "", "ms": 4}
         for axes, x in zip(panels, (iterations, sent), strict=True):
             axes.plot(x, scale * values, color=colour, linewidth=0.5, alpha=0.25)
-            axes.plot(x, scale * smooth, color=colour, linestyle=line, linewidth=1.8, label=LABELS[method])
+            axes.plot(x, scale * smooth, color=colour, label=LABELS[method], **look)
+    if metric == "perplexity":
+        panels[0].set_yscale("log")
+        plain_numbers(panels[0])
     _finish(panels[0], "iterations", f"test {metric}{unit}")
     _finish(panels[1], "uplink of a client that takes part in every round (bytes, log scale)", None)
     panels[1].set_xscale("log")
-    if metric == "accuracy":
-        panels[0].set_ylim(bottom=max(0.0, min(bottom) - 5))
-    else:
-        panels[0].set_ylim(top=1.1 * max(bottom))
     panels[0].legend(loc="lower right" if metric == "accuracy" else "upper right", frameon=False)
     averaged = count_of(max(map(len, runs.values())), "seed")
-    explained = f"{title}\nmean of {averaged}; thin: evaluations, bold: their moving average"
-    figure.suptitle(explained, fontsize=10, x=0.01, ha="left")
-    figure.savefig(path, dpi=160)
-    plt.close(figure)
+    lines = "dots: evaluations" if window == 1 else f"thin: evaluations, bold: their moving average over up to {window}"
+    figure.suptitle(f"{title}\nmean of {averaged}; {lines}", fontsize=10, x=0.01, ha="left")
+    return figure
 
 
 def mean_curve(seeds: Sequence[Records]) -> tuple[Curve, Curve, Curve]:
@@ -62,9 +69,20 @@ def mean_curve(seeds: Sequence[Records]) -> tuple[Curve, Curve, Curve]:
 
 
 def moving_average(values: Curve) -> Curve:
-    """Mean over `SMOOTHING` evaluations around each, over fewer at both ends."""
-    window = np.ones(min(SMOOTHING, len(values)))
-    return np.convolve(values, window, "same") / np.convolve(np.ones(len(values)), window, "same")
+    """At each evaluation the mean of it and its neighbours: as many after it as before, so that a rise stays in place.
+
+    So the first value is the first evaluation. Near the end, where fewer come after, the mean leans on those before.
+    """
+    count, smooth = len(values), np.empty(len(values))
+    for i in range(count):
+        before = min(i, reach(count))
+        smooth[i] = values[i - before : i + before + 1].mean()
+    return smooth
+
+
+def reach(count: int) -> int:
+    """Neighbours to either side: at most a tenth of the run, so of a short run none."""
+    return min(SMOOTHING // 2, count // 10)
 
 
 def _finish(axes: Axes, x_label: str, y_label: str | None) -> None:

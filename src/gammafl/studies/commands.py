@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gammafl.arguments import need_torch, numbers, words
+from gammafl.arguments import command_again, need_torch, numbers, told_how_to_go_on, words
 from gammafl.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -108,12 +108,8 @@ def _run_and_show(campaign: "Campaign") -> None:
     options = campaign.options
     if options.quick:
         print(QUICK_NOTE, flush=True)
-    try:
-        with show_progress() as progress:
-            run_campaign(campaign, progress)
-    except KeyboardInterrupt:
-        print(f"stopped; the same command and --out {options.out} goes on", file=sys.stderr)
-        sys.exit(130)
+    with told_how_to_go_on(command_again(), options.out), show_progress() as progress:
+        run_campaign(campaign, progress)
     found = {task: campaign.results(task) for task in options.tasks}
     if options.collect and campaign.trials:  # an empty table must not take the place of a full one
         found = {task: results for task, results in found.items() if results.runs}

@@ -114,7 +114,8 @@ def _table(results: Results) -> list[TextTable]:
 def _pictures(results: Results) -> list[Picture]:
     styles = {"IID": "#0072B2", "non-IID": "#D55E00"}
     kept = [100 * value for run in results.runs for value in run.curve["kept_fraction"] if value]
-    limits = (min(kept) / 3, max(kept) * 1.5) if kept else (None, None)  # the same in all panels
+    below = max(3, len(results.seeds))  # where one of n seeds keeps some entries, the mean is an n-th of that
+    limits = (min(kept) / below, max(kept) * 1.5) if kept else (None, None)  # the same in all panels
     panels = []
     for e, clients in product(results.levels["E"], results.levels["clients"]):
         lines = []

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from gammafl.config import RunConfig
 from gammafl.core import threads
-from gammafl.core.errors import DivergedError, InputError
+from gammafl.core.errors import DivergedError, ProcessDiedError
 from gammafl.report.progress import Progress, Status
 from gammafl.runtimes.runs import execute
 
@@ -89,10 +89,7 @@ def _result(future: Future[Summary], job: Runnable) -> Summary:
     try:
         return future.result()
     except BrokenProcessPool:
-        raise InputError(
-            f"the process of {job.path} died, perhaps for want of memory;"
-            f" go on with fewer --jobs and --out {job.path.parent}"
-        ) from None
+        raise ProcessDiedError(f"the process of {job.path} died, perhaps for want of memory") from None
 
 
 def _one_by_one(
