@@ -166,7 +166,7 @@ def load_files(dataset: DataSet, directory: Path | None, say: Say) -> Contents:
         return from_directory(dataset, directory, say)
     if dataset.present() == "yes":
         say(f"data: {dataset.name} from the cache, {dataset.cache}")
-        contents = {file.name: read_plain(dataset.cache / file.name) for file in dataset.files}
+        contents = {file.name: read_plain(dataset.cache / file.name, file.most_bytes) for file in dataset.files}
         return _verified(dataset, contents, dataset.cache, _stored_sums(dataset))
     return fetch(dataset, say)
 
@@ -231,7 +231,7 @@ def _by_name(dataset: DataSet, folder: Path) -> Contents:
     missing = [name for name, path in found.items() if path is None]
     if missing:
         raise InputError(f"{folder} has no {', '.join(missing)} (plain or .gz) of {dataset.name}")
-    return {name: read_plain(path) for name, path in found.items() if path}
+    return {file.name: read_plain(path, file.most_bytes) for file in dataset.files if (path := found[file.name])}
 
 
 def _stored_sums(dataset: DataSet) -> dict[str, str]:
