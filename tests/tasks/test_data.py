@@ -2,15 +2,17 @@
 
 import gzip
 import hashlib
+import zipfile
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 import gammafl as gf
 from gammafl.tasks.data import catalogue
-from gammafl.tasks.data.catalogue import DataSet, load_files
+from gammafl.tasks.data.catalogue import DataSet, Say, fetch, load_files
 from gammafl.tasks.data.files import DataFile, write_atomically
 from gammafl.tasks.data.images import fashion_mnist_mini
 
@@ -20,13 +22,14 @@ CONTENT = {"a-ubyte": b"first file", "b-ubyte": b"second file"}
 class Shelf:
     """A source that hands out what it is told to."""
 
-    label = "the shelf"
+    manager: ClassVar[str] = "apt"
 
-    def __init__(self, contents: dict[str, bytes] | None) -> None:
+    def __init__(self, contents: dict[str, bytes] | None, label: str = "the shelf") -> None:
         self.contents = contents
+        self.label = label
         self.asked = 0
 
-    def fetch(self, folder: Path) -> None:
+    def fetch(self, folder: Path, say: Say) -> None:
         self.asked += 1
         if self.contents is None:
             raise gf.InputError("the shelf is empty")
@@ -34,34 +37,52 @@ class Shelf:
             (folder / name).write_bytes(content)
 
 
-def dataset(*sources: Shelf) -> DataSet:
+def dataset(address: Shelf | None = None, *packages: Shelf) -> DataSet:
     files = tuple(DataFile(n, len(c), hashlib.sha256(c).hexdigest()) for n, c in CONTENT.items())
-    return DataSet("two-files", "for tests", "none", files, sources=sources)
+    return DataSet("two-files", "for tests", "none", files, address=address, packages=packages)
 
 
-def test_the_first_source_that_has_it_fills_the_cache_and_is_asked_once() -> None:
+def test_the_official_address_fills_the_cache_and_is_asked_once() -> None:
     said: list[str] = []
-    empty, shelf = Shelf(None), Shelf(CONTENT)
-    data = dataset(empty, shelf)
+    shelf, package = Shelf(CONTENT), Shelf(CONTENT, "the package")
+    data = dataset(shelf, package)
     assert data.present() == "no"
     for _ in range(2):
         assert load_files(data, None, said.append) == CONTENT
-    assert (empty.asked, shelf.asked) == (1, 1)
+    assert (shelf.asked, package.asked) == (1, 0)
     assert data.present() == "yes"
     assert "from the shelf" in said[-2]
     assert "from the cache" in said[-1]
 
 
-def test_a_source_with_other_content_is_passed_over() -> None:
-    said: list[str] = []
-    wrong = Shelf({**CONTENT, "a-ubyte": b"something else"})
-    assert load_files(dataset(wrong, Shelf(CONTENT)), None, said.append) == CONTENT
-    assert any("not from there" in line and "a-ubyte" in line for line in said)
+@pytest.mark.parametrize("address", [None, Shelf(None), Shelf({**CONTENT, "a-ubyte": b"something else"})])
+def test_a_package_manager_is_asked_only_by_those_who_name_it(address: Shelf | None) -> None:
+    package = Shelf(CONTENT, "the package")
+    data = dataset(address, package)
+    with pytest.raises(
+        gf.InputError, match=r"data get two-files --via apt \(the package\).*--from DIR.*--data-dir DIR"
+    ):
+        load_files(data, None, lambda _: None)
+    assert (package.asked, data.present()) == (0, "no")
+    assert fetch(data, lambda _: None, via="apt") == CONTENT
+    assert (package.asked, data.present()) == (1, "yes")
 
 
-def test_when_no_source_has_it_every_reason_is_given() -> None:
-    with pytest.raises(gf.InputError, match=r"the shelf is empty; the shelf is empty\. .*--data-dir"):
-        load_files(dataset(Shelf(None), Shelf(None)), None, lambda _: None)
+def test_why_the_address_or_the_package_failed_is_said() -> None:
+    with pytest.raises(gf.InputError, match=r"the shelf is empty\. Instead: .*--data-dir"):
+        load_files(dataset(Shelf(None)), None, lambda _: None)
+    with pytest.raises(gf.InputError, match=r"a-ubyte has 10 bytes with sha256 .* Instead: "):
+        load_files(dataset(Shelf({**CONTENT, "a-ubyte": b"other file"})), None, lambda _: None)
+    with pytest.raises(gf.InputError, match="the shelf is empty") as failure:
+        fetch(dataset(None, Shelf(None)), lambda _: None, via="apt")
+    assert "--via" not in str(failure.value)  # no other route is left
+
+
+def test_a_route_that_is_none_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(gf.InputError, match=r"did you mean 'apt'.*it has --via apt"):
+        fetch(dataset(Shelf(CONTENT), Shelf(CONTENT)), lambda _: None, via="atp")
+    with pytest.raises(gf.InputError, match="no package manager brings two-files"):
+        fetch(dataset(Shelf(CONTENT)), lambda _: None, via="apt")
 
 
 def test_the_users_directory_comes_first_plain_or_gzipped_at_any_depth(tmp_path: Path) -> None:
@@ -84,9 +105,9 @@ def test_a_damaged_cache_is_detected_and_named(damage: bytes) -> None:
     data = dataset(Shelf(CONTENT))
     load_files(data, None, lambda _: None)
     (data.cache / "a-ubyte").write_bytes(damage)
-    with pytest.raises(gf.InputError, match=r"two-files is damaged.*a-ubyte"):
+    with pytest.raises(gf.InputError, match=r"two-files(/a-ubyte is damaged| is damaged.*a-ubyte)"):
         load_files(data, None, lambda _: None)
-    catalogue.fetch(data, lambda _: None)
+    fetch(data, lambda _: None)
     assert load_files(data, None, lambda _: None) == CONTENT
 
 
@@ -141,6 +162,15 @@ def test_several_files_of_the_name_are_refused(tmp_path: Path) -> None:
 
 
 def test_whatever_a_damaged_file_breaks_is_named(tmp_path: Path) -> None:
-    (tmp_path / "pacs32.npz").write_bytes(b"PK rubbish")
+    with zipfile.ZipFile(tmp_path / "pacs32.npz", "w") as archive:
+        archive.writestr("class_names.npy", "rubbish")
     with pytest.raises(gf.InputError, match=r"pacs in .* is damaged"):
         load_files(catalogue.PACS, tmp_path, lambda _: None)
+
+
+def test_what_the_cache_would_refuse_as_too_large_does_not_get_into_it(tmp_path: Path) -> None:
+    data = replace(dataset(), files=tuple(DataFile(name, 2) for name in CONTENT))  # no sha256: 2 bytes, roughly
+    for name, content in CONTENT.items():
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(gf.InputError, match="more than 8 bytes"):
+        load_files(data, tmp_path, lambda _: None)

