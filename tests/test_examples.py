@@ -1,19 +1,13 @@
-"""What the documentation shows runs as it is shown."""
+"""The examples run, and links between documents lead somewhere; the documentation's snippets: `test_snippets.py`."""
 
 import re
 import runpy
 from pathlib import Path
 
-import numpy as np
 import pytest
-from flwr.clientapp import ClientApp
-from torch import nn
 
-import gammafl as gf
-import gammafl.flower
 from gammafl.config import make_config
 from gammafl.tasks.presets import PRESETS
-from tests.problems import blobs
 
 ROOT = Path(__file__).parents[1]
 
@@ -23,17 +17,6 @@ def test_the_library_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert out.count("entries in") == 5
     assert "less than dense" in out
-
-
-def test_the_readmes_examples_run() -> None:
-    text = (ROOT / "README.md").read_text()
-    compressor, simulator, flower = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    clients, test = blobs()
-    delta = np.random.default_rng(0).standard_normal(235_690).astype(np.float32)
-    names = {"delta": delta, "t": 5, "gf": gf, "model": nn.Linear(8, 3), "client_datasets": clients}
-    exec(compressor, names | {"test_dataset": test})
-    exec(simulator, names | {"test_dataset": test})
-    exec(flower, names | {"gammafl": gammafl, "ClientApp": ClientApp})
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gammafl import flower as flower
     from gammafl.core.compressors import STC as STC
     from gammafl.core.compressors import Dense as Dense
     from gammafl.core.compressors import GammaFedHT as GammaFedHT
@@ -51,19 +52,21 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = sorted(_HOME_OF)
+__all__ = sorted(_HOME_OF)  # without flower: `from gammafl import *` needs no Flower
 
 
 def __getattr__(name: str) -> Any:
     """Names are loaded when first used: `gammafl --help` needs neither the compiler nor torch."""
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'gammafl' has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "flower":
+        return import_module("gammafl.flower")
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'gammafl' has no attribute {name!r}")
     value = getattr(import_module(_HOME_OF[name]), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, "flower"]

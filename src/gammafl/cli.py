@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gammafl import __version__
 from gammafl.arguments import Commands, command_again, command_line, need_torch, numbers, told_how_to_go_on, words
 from gammafl.bench.commands import app as bench_app
 from gammafl.core.errors import InputError
@@ -44,6 +45,21 @@ Config = Annotated[Path | None, typer.Option(help="Settings from a TOML file, su
 DataDir = Annotated[Path | None, typer.Option(help="Take the data set from this directory.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines on standard output, for programs.")]
 Task = Annotated[str | None, typer.Argument(help="Task name, see: gammafl tasks; or one's own, file.py:function.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"gammafl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", "-V", is_eager=True, callback=_print_version, help="Show the version and end.")
+    ] = False,
+) -> None:
+    """What stands before the command."""
 
 
 @app.command(epilog="Example:  gammafl run logistic-mini --method gamma-fedht --set partition.classes=3 --seed 1")

@@ -75,6 +75,7 @@ def problem_with(payload: bytes) -> str | None:
 
 
 def memory_problem(payload: bytes, findings: Findings) -> str | None:
+    problem_with(payload)  # what compiling takes on a fresh machine is not the decoder's
     tracemalloc.start()
     problem_with(payload)
     peak = tracemalloc.get_traced_memory()[1]

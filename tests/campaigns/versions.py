@@ -17,7 +17,8 @@ from tests.campaigns.common import Ticker, say, verdict
 
 ROOT = Path(__file__).parents[2]
 CORE = [
-    f"tests/core/test_{name}.py" for name in ("wire", "thresholds", "stepsizes", "aggregate", "theory", "compressors")
+    f"tests/core/test_{name}.py"
+    for name in ("wire", "thresholds", "stepsizes", "aggregate", "theory", "compressors", "jit")
 ]
 PARTS: dict[str, tuple[str, list[str]]] = {
     "core": ("", CORE),

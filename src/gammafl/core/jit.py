@@ -1,11 +1,14 @@
 """Compilation of the loops."""
 
+import os
 from collections.abc import Callable
 from typing import Any, cast
 
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from gammafl.core.kept_code import KeptCode, say_once
 
 REORDERED = {"reassoc", "contract", "nsz", "arcp"}
 """Sums may be taken in another order; NaN and infinity keep their meaning."""
@@ -31,10 +34,17 @@ def part_of_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    try:
-        return njit(nogil=True, cache=True, **options)(function)
-    except RuntimeError:  # neither the package's directory nor the user's cache can be written
-        return njit(nogil=True, **options)(function)
+    dispatcher: Any = njit(nogil=True, **options)(function)
+    if hasattr(dispatcher, "enable_caching"):  # with NUMBA_DISABLE_JIT it is the function
+        try:
+            dispatcher._cache = KeptCode(function)
+        except RuntimeError:
+            beside = f"{os.path.dirname(function.__code__.co_filename)}/__pycache__"
+            say_once(
+                f"compiled code can be kept neither in {beside} nor in the user's cache directory; set NUMBA_CACHE_DIR "
+                "to a directory that can be written, or every start takes some seconds longer"
+            )
+    return dispatcher
 
 
 def _trailing_zeros(context: Any, word: Any) -> Any:

@@ -1,0 +1,98 @@
+"""Compiled code on disk: numba's cache, which may cost time when something is wrong with it, but never a call.
+
+numba's own cache raises what pickle and the disk raise: a truncated file, or a full disk, ends every call of every
+start. Here a file that can't be used counts as missing: the code is compiled and the file written again, and what
+can't be written is left out.
+"""
+
+import hashlib
+import logging
+import pickle
+from typing import Any
+
+from numba.core.caching import FunctionCache, IndexDataCacheFile
+
+LOG = logging.getLogger("gammafl")
+DIGEST_BYTES = hashlib.sha256().digest_size
+
+_said = False
+
+
+def say_once(trouble: str) -> None:
+    """One line a process, however many functions are concerned."""
+    global _said
+    if not _said:
+        _said = True
+        LOG.warning("gammafl: %s", trouble)
+
+
+def say_unusable(directory: str, error: Exception) -> None:
+    say_once(
+        f"compiled code kept in {directory} can't be used ({type(error).__name__}: {error}); it is compiled again, "
+        "which takes some seconds"
+    )
+
+
+class KeptCode(FunctionCache):
+    """The cache of one function. `RuntimeError` if there is no directory to write to."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)
+        stamp = self._impl.locator.get_source_stamp()
+        self._cache_file = CheckedFiles(self._cache_path, self._impl.filename_base, stamp)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception as error:  # from a damaged file, pickle may raise anything
+            say_unusable(self.cache_path, error)
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            super().save_overload(sig, data)
+        except Exception as error:
+            say_once(
+                f"compiled code can't be kept in {self.cache_path} ({error}); until it can, every start takes some "
+                "seconds longer"
+            )
+
+
+class CheckedFiles(IndexDataCacheFile):
+    """A function's files: an index of signatures, and a file of code for each, which says whose it is.
+
+    Processes that start together write the same names: an index may then point to the code of another signature or of
+    an older source. The files are exchanged in one piece, so what is in one is whole, and a stranger's is not taken.
+    """
+
+    def __init__(self, cache_path: str, filename_base: str, source_stamp: Any) -> None:
+        super().__init__(cache_path, filename_base, source_stamp)
+        self._version = f"{self._version}, checked"  # files without what is checked here are those of another version
+
+    def load(self, key: Any) -> Any:
+        found = super().load(key)
+        if found is None or found[0] != (self._source_stamp, key):
+            return None
+        return found[1]
+
+    def save(self, key: Any, data: Any) -> None:
+        super().save(key, ((self._source_stamp, key), data))
+
+    def _load_index(self) -> Any:
+        try:
+            return super()._load_index()
+        except Exception as error:
+            say_unusable(self._cache_path, error)
+            return {}  # the next code that is kept comes with a new one
+
+    def _save_data(self, name: str, data: Any) -> None:
+        code = self._dump(data)
+        with self._open_for_write(self._data_path(name)) as file:
+            file.write(hashlib.sha256(code).digest() + code)
+
+    def _load_data(self, name: str) -> Any:
+        with open(self._data_path(name), "rb") as file:
+            digest, code = file.read(DIGEST_BYTES), file.read()
+        if hashlib.sha256(code).digest() != digest:
+            raise ValueError(f"{name} has another checksum")
+        return pickle.loads(code)

@@ -1,0 +1,197 @@
+"""What the documentation shows can be typed: every block of Python runs on its own, every command is one.
+
+Commands that take seconds and need nothing that is not in the package run, in their page's order; of the others, the
+command, its options and its settings must exist. A block whose first line names a file is that file.
+"""
+
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import typer
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from gammafl import cli
+from gammafl.arguments import numbers, words
+from gammafl.config import make_config, parse_settings
+from gammafl.studies.catalogue import study_named
+from gammafl.studies.commands import asked_for
+from gammafl.studies.compare import check_methods
+from gammafl.studies.runner import Options, plan_campaign
+from gammafl.tasks.data.catalogue import dataset_named
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "results/README.md", *sorted(ROOT.glob("docs/*.md"))]
+PAGES += sorted(ROOT.glob("examples/**/*.md"))
+COMMAND = re.compile(r"(?:[A-Z_]+=\S+ )*(gammafl|make|python|pip|flwr|flower-superlink|flower-supernode) ")
+QUICK = [["tasks"], ["calibrate"], ["data", "list"], ["study", "list"], ["run", "logistic-mini"]]
+
+
+class Snippet(NamedTuple):
+    page: str
+    kind: str
+    """python, diff; command in a block, or inline in a sentence, where it may be a command's name alone."""
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page}: {self.text.splitlines()[0]}"
+
+
+def snippets_of(page: Path) -> Iterator[Snippet]:
+    name = str(page.relative_to(ROOT))
+
+    def walk(tokens: list[Token]) -> Iterator[Snippet]:
+        for token in tokens:
+            if token.type == "fence" and token.info:
+                yield Snippet(name, token.info, token.content)
+            elif token.type in ("fence", "code_block"):
+                lines = re.sub(r"\\\n\s*", "", token.content).splitlines()
+                yield from (Snippet(name, "command", line) for line in lines if COMMAND.match(line))
+            elif token.type == "code_inline" and COMMAND.match(token.content):
+                yield Snippet(name, "inline", token.content)
+            yield from walk(token.children or [])
+
+    return walk(MarkdownIt().enable("table").parse(page.read_text("utf-8")))
+
+
+SNIPPETS = [snippet for page in PAGES for snippet in snippets_of(page)]
+
+
+def of_kind(*kinds: str) -> pytest.MarkDecorator:
+    found = [snippet for snippet in SNIPPETS if snippet.kind in kinds]
+    assert found
+    return pytest.mark.parametrize("snippet", found, ids=str)
+
+
+def test_every_block_has_a_kind_that_is_tested() -> None:
+    assert {snippet.kind for snippet in SNIPPETS} == {"python", "diff", "command", "inline"}
+
+
+@of_kind("python")
+def test_a_block_of_python_runs_on_its_own(snippet: Snippet, in_tmp: Path) -> None:
+    exec(compile(snippet.text, str(snippet), "exec"), {"__name__": "__main__"})
+
+
+@of_kind("diff")
+@pytest.mark.parametrize("left_out", ["+", "-"], ids=["before", "after"])
+def test_a_difference_runs_before_and_after(snippet: Snippet, left_out: str, in_tmp: Path) -> None:
+    lines = [line[2:] for line in snippet.text.splitlines() if not line.startswith(left_out)]
+    exec(compile("\n".join(lines), str(snippet), "exec"), {"__name__": "__main__"})
+
+
+@of_kind("command", "inline")
+def test_a_command_can_be_given(snippet: Snippet, in_tmp: Path) -> None:
+    write_files(snippet.page)
+    given = shlex.split(snippet.text, comments=True)
+    assert snippet.kind == "inline" or not any("…" in word for word in given)
+    while "=" in given[0]:
+        del given[0]
+    program, arguments = given[0], given[1:]
+    if program == "gammafl":
+        check_gammafl(arguments, snippet.kind == "inline")
+    elif program == "make":
+        check_targets([word for word in arguments if "=" not in word])
+    elif program == "python":
+        assert (ROOT / arguments[0]).is_file()
+    elif program == "pip":
+        check_extras(" ".join(arguments))
+    else:
+        check_flower(program, arguments)
+
+
+def write_files(page: str) -> None:
+    """The blocks of a page that are files, where the commands find them."""
+    for snippet in SNIPPETS:
+        if (snippet.page, snippet.kind) == (page, "python") and (named := re.match(r"# (\w+\.py)\n", snippet.text)):
+            Path(named[1]).write_text(snippet.text)
+
+
+def check_gammafl(arguments: list[str], may_be_a_name: bool) -> None:
+    try:
+        command, given = parsed(arguments)
+    except Exception as error:
+        if not may_be_a_name or type(error).__name__ not in ("MissingParameter", "NoArgsIsHelpError"):
+            raise
+        parsed([*arguments, "--help"])
+        return
+    if command in ("run", "compare") and given["config"] is None:
+        methods = check_methods(words(given.get("method") or given.get("methods") or "gamma-fedht"))
+        make_config(*cli._layers(given["task"], None, given["set_"]), {"method": methods[-1]})
+    elif command == "study" and given["name"] != "list":
+        study = study_named(given["name"])
+        seeds = tuple(numbers(given["seeds"], "--seeds", 0)) if given["seeds"] else ()
+        chosen, settings = asked_for(study, given["only"] or []), parse_settings(given["set_"] or [])
+        tasks = tuple(words(given["task"]))
+        plan_campaign(study, Options(Path("runs"), tasks, seeds, given["quick"], 1, chosen, settings))
+    elif command == "get":
+        dataset_named(given["name"])
+
+
+def parsed(arguments: list[str]) -> tuple[str, dict[str, Any]]:
+    """The name and the parameters of the command that the command line would call; nothing is called."""
+    called: dict[str, dict[str, Any]] = {}
+
+    def watch(command: Any) -> None:
+        for name, part in getattr(command, "commands", {}).items():
+            if hasattr(part, "commands"):
+                watch(part)
+            else:
+                part.callback = lambda name=name, /, **given: called.update({name: given})
+
+    command = typer.main.get_command(cli.app)
+    watch(command)
+    command.main(arguments, "gammafl", standalone_mode=False)
+    return called.popitem() if called else ("", {})
+
+
+def check_targets(targets: list[str]) -> None:
+    found = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    assert targets
+    assert set(targets) <= set(found)
+
+
+def check_extras(arguments: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    asked = {extra for group in re.findall(r"(?:gammafl|\.)\[(.*?)\]", arguments) for extra in group.split(",")}
+    assert asked
+    assert asked <= set(project["optional-dependencies"])
+
+
+def check_flower(program: str, arguments: list[str]) -> None:
+    """`flwr run …` and `flwr supernode register …` have options of their own."""
+    depth = 2 if program == "flwr" and arguments[0] == "supernode" else int(program == "flwr")
+    options = {word for word in arguments if word.startswith("--")}
+    assert options <= set(re.findall(r"--[a-z-]+", help_of(program, *arguments[:depth])))
+
+
+@cache
+def help_of(program: str, *names: str) -> str:
+    command = [str(Path(sys.executable).with_name(program)), *names, "--help"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def is_quick(arguments: list[str]) -> bool:
+    starts = [*QUICK, ["run", "mytask.py:build"], ["run", "--config"]]
+    return any(arguments[: len(start)] == start for start in starts)
+
+
+@pytest.mark.parametrize("page", sorted({snippet.page for snippet in SNIPPETS if snippet.kind == "command"}))
+def test_the_quick_commands_of_a_page_run_one_after_the_other(
+    page: str, in_tmp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_files(page)
+    blocks = [shlex.split(s.text, comments=True) for s in SNIPPETS if (s.page, s.kind) == (page, "command")]
+    for command in blocks:
+        if command[0] == "gammafl" and is_quick(command[1:]):
+            monkeypatch.setattr(sys, "argv", command)
+            cli.app(standalone_mode=False)
