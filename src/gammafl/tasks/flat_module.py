@@ -47,6 +47,11 @@ class FlatModule:
         for tensor, part in zip(self._tensors, _parts(flat, self._tensors), strict=True):
             if id(tensor) in self._permuted:
                 tensor.copy_(part)
+        self.reset_buffers()
+
+    @torch.no_grad()
+    def reset_buffers(self) -> None:
+        """The buffers that don't travel, as they came."""
         for buffer, start in self._fixed:
             buffer.copy_(start)
 
