@@ -1,6 +1,7 @@
 """gf.simulate: any module, any data sets."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -117,6 +118,31 @@ def normalised() -> nn.Sequential:
     return nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
 
 
+def compiled_in_place(model: nn.Module) -> nn.Module:
+    model.compile()
+    return model
+
+
+COMPILED: dict[str, Callable[[nn.Sequential], Any]] = {
+    "as a whole": torch.compile,
+    "a part": lambda model: nn.Sequential(torch.compile(model[0]), *model[1:]),
+    "a part and the whole": lambda model: torch.compile(nn.Sequential(torch.compile(model[0]), *model[1:])),
+    "in place": compiled_in_place,
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what torch's compiler imports
+@pytest.mark.parametrize("compiled", COMPILED.values(), ids=COMPILED)
+def test_a_compiled_module_trains_as_the_module_that_it_wraps(compiled: Callable[[nn.Sequential], Any]) -> None:
+    clients, test = blobs()
+    settings: dict[str, Any] = {"stepsize": STEPSIZE, "iterations": 50, "buffers": "local"}
+    plain = gf.simulate(normalised(), clients, test, **settings)
+    result = gf.simulate(compiled(normalised()), clients, test, **settings)
+    assert result.rounds == plain.rounds
+    assert str(result.model) == str(plain.model)
+    assert list(result.model.state_dict()) == list(plain.model.state_dict())
+
+
 def test_running_statistics_travel_and_are_averaged() -> None:
     """After one round with every client, they are the mean over the clients of what each would have alone."""
     clients, test = blobs()
@@ -179,9 +205,10 @@ def test_a_wrong_argument_is_named(wrong: dict[str, Any]) -> None:
         (nn.Sequential(nn.Linear(8, 3), nn.BatchNorm1d(3)), "buffers='travel'"),
         (nn.Linear(8, 3).double(), "float32"),
         (nn.Flatten(), "no trainable parameters"),
+        (nn.functional.relu, "must be a torch.nn.Module, got function"),
     ],
 )
-def test_a_model_that_can_not_be_federated_is_refused_with_the_reason(model: nn.Module, problem: str) -> None:
+def test_a_model_that_can_not_be_federated_is_refused_with_the_reason(model: Any, problem: str) -> None:
     clients, test = blobs()
     with pytest.raises(gf.InputError, match=problem):
         gf.simulate(model, clients, test, stepsize=STEPSIZE, iterations=5)

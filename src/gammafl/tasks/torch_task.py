@@ -17,7 +17,7 @@ from gammafl.core.errors import InputError, require
 from gammafl.core.kernels import Vector
 from gammafl.tasks import streams
 from gammafl.tasks.base import Evaluation, LocalUpdate
-from gammafl.tasks.flat_module import Buffers, FlatModule, shapes
+from gammafl.tasks.flat_module import Buffers, FlatModule, plain_copy, shapes
 from gammafl.tasks.random_state import drawing_from
 from gammafl.tasks.replicas import Loss, Replica, Replicas, Training
 from gammafl.tasks.samples import ImageSamples, Samples, Table, TensorSamples
@@ -64,13 +64,14 @@ class TorchTask:
         self.batch_size = batch_size
         self.loss = loss
         self.initialise = initialise
-        self._start = FlatModule(copy.deepcopy(module), buffers)
+        module = plain_copy(module)
+        self._softmax = SoftmaxRegression(module) if is_softmax_regression(module, loss) else None
+        self._start = FlatModule(module, buffers)
         self.tensors = shapes(self._start.parameters)
         self.statistics = shapes(self._start.statistics)
         self._replicas = Replicas(lambda: Replica(self._start.module, loss, buffers))
         self._initial = None if initialise else self._start.weights.numpy().copy()
         self._tables_made: dict[int, Table | None] = {}
-        self._softmax = SoftmaxRegression(module) if is_softmax_regression(module, loss) else None
 
     def fingerprint(self) -> int:
         """A checksum of the clients' sizes, and of a few samples of as many as `FINGERPRINTED` clients."""
