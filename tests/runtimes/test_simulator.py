@@ -123,10 +123,15 @@ def compiled_in_place(model: nn.Module) -> nn.Module:
     return model
 
 
+def first_part_compiled(model: nn.Sequential) -> nn.Sequential:
+    first: Any = torch.compile(model[0])
+    return nn.Sequential(first, *list(model)[1:])
+
+
 COMPILED: dict[str, Callable[[nn.Sequential], Any]] = {
     "as a whole": torch.compile,
-    "a part": lambda model: nn.Sequential(torch.compile(model[0]), *model[1:]),
-    "a part and the whole": lambda model: torch.compile(nn.Sequential(torch.compile(model[0]), *model[1:])),
+    "a part": first_part_compiled,
+    "a part and the whole": lambda model: torch.compile(first_part_compiled(model)),
     "in place": compiled_in_place,
 }
 

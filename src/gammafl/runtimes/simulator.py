@@ -6,14 +6,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch
+from gammafl.core.errors import not_installed, require
+
+try:
+    import torch
+except ModuleNotFoundError:
+    raise not_installed("torch", "train") from None
 from torch import nn
 from torch.utils.data import Dataset
 
 from gammafl.config import EvaluationSettings
 from gammafl.core.aggregate import Weighting
 from gammafl.core.compressors import Compressor, with_dense_tail
-from gammafl.core.errors import require
 from gammafl.core.kernels import Vector
 from gammafl.core.methods import MethodSettings, make_method
 from gammafl.core.stepsizes import Stepsize
@@ -132,7 +136,7 @@ def simulate(
         stepsize=stepsize,
         iterations=iterations,
         local_steps=local_steps,
-        participants=max(1, round(participation * len(client_datasets))),
+        participants=max(1, round(participation * len(task.clients))),
         seed=seed,
         weights=weights,
         averaging=server.AVERAGINGS[averaging],
