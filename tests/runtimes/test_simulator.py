@@ -13,6 +13,7 @@ from torch.utils.data import Dataset, TensorDataset
 import gammafl as gf
 from gammafl import seeds
 from gammafl.core.names import METHOD_NAMES
+from gammafl.report.progress import show_bytes, show_metric
 from gammafl.tasks.base import by_name
 from gammafl.tasks.samples import as_samples
 from gammafl.tasks.torch_task import TorchTask
@@ -245,3 +246,37 @@ def test_with_local_statistics_the_order_of_the_test_set_hardly_matters() -> Non
     mixed = order[torch.randperm(len(order), generator=torch.Generator().manual_seed(0))]
     shuffled = gf.simulate(normalised(), clients, TensorDataset(inputs[mixed], labels[mixed]), **settings)
     assert in_order.summary["final"] == pytest.approx(shuffled.summary["final"], abs=0.05)
+
+
+class Odd(gf.Dense):
+    """A method whose name would be markup."""
+
+    def __repr__(self) -> str:
+        return "<b>Odd & co.</b>" + 1000 * "again"
+
+
+def test_a_result_is_printed_in_a_line_and_in_a_notebook_as_a_small_table() -> None:
+    clients, test = blobs()
+    result = gf.simulate(
+        network(), clients, test, stepsize=STEPSIZE, iterations=1000, local_steps=1, evaluate_every=100, batch_size=4
+    )
+    assert len(result.rounds) == 1000
+    for text in (repr(result), result._repr_html_()):
+        assert len(text) < 500
+        assert "gamma-fedht" in text
+        assert show_metric("accuracy", result.summary["final"]) in text
+        assert show_metric("accuracy", result.summary["averaged"]) in text
+        assert show_bytes(result.summary["uplink_bytes"]) in text
+
+
+@pytest.mark.parametrize("averaging", ["tail", "none"])
+def test_a_long_or_odd_name_of_a_method_is_shortened_and_escaped(averaging: Any) -> None:
+    clients, test = blobs()
+    result = gf.simulate(
+        network(), clients, test, method=Odd(), stepsize=STEPSIZE, iterations=5, averaging=averaging, metric="loss"
+    )
+    assert "<b>Odd & co.</b>" in repr(result)
+    assert "&lt;b&gt;Odd &amp; co.&lt;/b&gt;" in result._repr_html_()
+    assert "<b>" not in result._repr_html_()
+    assert ("averaged" in repr(result)) == (averaging == "tail")
+    assert max(len(repr(result)), len(result._repr_html_())) < 500
