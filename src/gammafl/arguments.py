@@ -10,7 +10,7 @@ from typing import Any
 
 from typer.core import TyperGroup
 
-from gammafl.core.errors import InputError, ProcessDiedError
+from gammafl.core.errors import InputError, ProcessDiedError, not_installed
 
 
 class Commands(TyperGroup):
@@ -48,7 +48,7 @@ def numbers(text: str, option: str, least: int = 1) -> list[int]:
 def need_torch() -> None:
     for package in ("torch", "safetensors", "matplotlib"):
         if find_spec(package) is None:
-            raise InputError(f"this needs {package}, which is not installed: pip install 'gammafl[train]'")
+            raise not_installed(package, "train")
 
 
 def command_line(*words: str | Path) -> str:

@@ -1,6 +1,7 @@
 """gf.simulate: any module, any data sets."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch.utils.data import Dataset, TensorDataset
 import gammafl as gf
 from gammafl import seeds
 from gammafl.core.names import METHOD_NAMES
+from gammafl.report.progress import show_bytes, show_metric
 from gammafl.tasks.base import by_name
 from gammafl.tasks.samples import as_samples
 from gammafl.tasks.torch_task import TorchTask
@@ -117,6 +119,36 @@ def normalised() -> nn.Sequential:
     return nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
 
 
+def compiled_in_place(model: nn.Module) -> nn.Module:
+    model.compile()
+    return model
+
+
+def first_part_compiled(model: nn.Sequential) -> nn.Sequential:
+    first: Any = torch.compile(model[0])
+    return nn.Sequential(first, *list(model)[1:])
+
+
+COMPILED: dict[str, Callable[[nn.Sequential], Any]] = {
+    "as a whole": torch.compile,
+    "a part": first_part_compiled,
+    "a part and the whole": lambda model: torch.compile(first_part_compiled(model)),
+    "in place": compiled_in_place,
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what torch's compiler imports
+@pytest.mark.parametrize("compiled", COMPILED.values(), ids=COMPILED)
+def test_a_compiled_module_trains_as_the_module_that_it_wraps(compiled: Callable[[nn.Sequential], Any]) -> None:
+    clients, test = blobs()
+    settings: dict[str, Any] = {"stepsize": STEPSIZE, "iterations": 50, "buffers": "local"}
+    plain = gf.simulate(normalised(), clients, test, **settings)
+    result = gf.simulate(compiled(normalised()), clients, test, **settings)
+    assert result.rounds == plain.rounds
+    assert str(result.model) == str(plain.model)
+    assert list(result.model.state_dict()) == list(plain.model.state_dict())
+
+
 def test_running_statistics_travel_and_are_averaged() -> None:
     """After one round with every client, they are the mean over the clients of what each would have alone."""
     clients, test = blobs()
@@ -179,9 +211,10 @@ def test_a_wrong_argument_is_named(wrong: dict[str, Any]) -> None:
         (nn.Sequential(nn.Linear(8, 3), nn.BatchNorm1d(3)), "buffers='travel'"),
         (nn.Linear(8, 3).double(), "float32"),
         (nn.Flatten(), "no trainable parameters"),
+        (nn.functional.relu, "must be a torch.nn.Module, got function"),
     ],
 )
-def test_a_model_that_can_not_be_federated_is_refused_with_the_reason(model: nn.Module, problem: str) -> None:
+def test_a_model_that_can_not_be_federated_is_refused_with_the_reason(model: Any, problem: str) -> None:
     clients, test = blobs()
     with pytest.raises(gf.InputError, match=problem):
         gf.simulate(model, clients, test, stepsize=STEPSIZE, iterations=5)
@@ -213,3 +246,37 @@ def test_with_local_statistics_the_order_of_the_test_set_hardly_matters() -> Non
     mixed = order[torch.randperm(len(order), generator=torch.Generator().manual_seed(0))]
     shuffled = gf.simulate(normalised(), clients, TensorDataset(inputs[mixed], labels[mixed]), **settings)
     assert in_order.summary["final"] == pytest.approx(shuffled.summary["final"], abs=0.05)
+
+
+class Odd(gf.Dense):
+    """A method whose name would be markup."""
+
+    def __repr__(self) -> str:
+        return "<b>Odd & co.</b>" + 1000 * "again"
+
+
+def test_a_result_is_printed_in_a_line_and_in_a_notebook_as_a_small_table() -> None:
+    clients, test = blobs()
+    result = gf.simulate(
+        network(), clients, test, stepsize=STEPSIZE, iterations=1000, local_steps=1, evaluate_every=100, batch_size=4
+    )
+    assert len(result.rounds) == 1000
+    for text in (repr(result), result._repr_html_()):
+        assert len(text) < 500
+        assert "gamma-fedht" in text
+        assert show_metric("accuracy", result.summary["final"]) in text
+        assert show_metric("accuracy", result.summary["averaged"]) in text
+        assert show_bytes(result.summary["uplink_bytes"]) in text
+
+
+@pytest.mark.parametrize("averaging", ["tail", "none"])
+def test_a_long_or_odd_name_of_a_method_is_shortened_and_escaped(averaging: Any) -> None:
+    clients, test = blobs()
+    result = gf.simulate(
+        network(), clients, test, method=Odd(), stepsize=STEPSIZE, iterations=5, averaging=averaging, metric="loss"
+    )
+    assert "<b>Odd & co.</b>" in repr(result)
+    assert "&lt;b&gt;Odd &amp; co.&lt;/b&gt;" in result._repr_html_()
+    assert "<b>" not in result._repr_html_()
+    assert ("averaged" in repr(result)) == (averaging == "tail")
+    assert max(len(repr(result)), len(result._repr_html_())) < 500

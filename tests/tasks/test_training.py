@@ -293,36 +293,6 @@ def test_a_relu_that_somebody_watches_is_left_where_it_is() -> None:
     assert type(module[0]) is nn.ReLU
 
 
-def test_modules_that_draw_random_numbers_train_one_by_one() -> None:
-    """Each client's dropout comes from its own seed, whoever else takes part."""
-    task = task_of(nn.Sequential(nn.Flatten(), nn.Linear(432, 16), nn.Dropout(0.5), nn.Linear(16, 5)))
-    model = task.initial_model(np.random.default_rng(0))
-    core_threads.set_count(2)
-    together = updates(task, model)
-    for client in range(5):
-        (alone,) = updates(task, model, [client])
-        assert alone.delta.tobytes() == together[client].delta.tobytes()
-
-
-class SometimesRandom(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(432, 5)
-        self.calls = 0
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.calls += 1
-        noise = torch.randn(5) if self.calls > 4 else torch.zeros(5)
-        return self.linear(x.flatten(1)) + noise
-
-
-def test_a_module_that_draws_only_now_and_then_is_refused_where_clients_share_the_random_state() -> None:
-    task = task_of(SometimesRandom())
-    core_threads.set_count(2)
-    with pytest.raises(gf.InputError, match="threads=1"):
-        updates(task, task.initial_model(np.random.default_rng(0)))
-
-
 COLD_OR_WARM = """
 import numpy as np, zlib
 from gammafl.tasks import softmax_steps

@@ -17,6 +17,11 @@ class WireError(InputError):
     """Bytes that are not a well-formed message of docs/wire-format.md."""
 
 
+def not_installed(package: str, extra: str) -> InputError:
+    """What to raise where an optional package is missing, which `extra` brings."""
+    return InputError(f"this needs {package}, which is not installed: pip install 'gammafl[{extra}]'")
+
+
 def require(condition: bool, message: str) -> None:
     """Raise `InputError(message)` unless `condition` holds."""
     if not condition:

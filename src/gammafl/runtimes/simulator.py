@@ -4,16 +4,21 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from html import escape
 from typing import Any, Literal
 
-import torch
+from gammafl.core.errors import not_installed, require
+
+try:
+    import torch
+except ModuleNotFoundError:
+    raise not_installed("torch", "train") from None
 from torch import nn
 from torch.utils.data import Dataset
 
 from gammafl.config import EvaluationSettings
 from gammafl.core.aggregate import Weighting
 from gammafl.core.compressors import Compressor, with_dense_tail
-from gammafl.core.errors import require
 from gammafl.core.kernels import Vector
 from gammafl.core.methods import MethodSettings, make_method
 from gammafl.core.stepsizes import Stepsize
@@ -25,6 +30,7 @@ from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.rounds import Record
 from gammafl.federated.summary import summarise
 from gammafl.federated.timing import Timing
+from gammafl.report.progress import show_bytes, show_metric
 from gammafl.tasks.base import LocalUpdate, dimension, statistics_size, tensor_sizes
 from gammafl.tasks.flat_module import Buffers
 from gammafl.tasks.own import torch_task
@@ -82,14 +88,38 @@ class InProcess:
                 self.residuals.memory(upload.client).take_back(lost)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
-    """What `simulate` returns: summary.json's keys, a record a round, and the trained module."""
+    """What `simulate` returns: summary.json's keys, a record a round, and the trained module.
+
+    Printed, or at the end of a notebook's cell, it shows the essentials of the summary.
+    """
 
     summary: dict[str, Any]
     rounds: list[Record]
     model: nn.Module
     averaged_model: nn.Module | None
+
+    def __repr__(self) -> str:
+        return f"Result({', '.join(f'{name}: {value}' for name, value in self._essentials().items())})"
+
+    def _repr_html_(self) -> str:
+        rows = (f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in self._essentials().items())
+        return f"<table>{''.join(rows)}</table>"
+
+    def _essentials(self) -> dict[str, str]:
+        """Names and values of the summary, as they are shown."""
+        about, metric = self.summary, self.summary["metric"]
+        of_dense = about["uplink_bytes_per_client"] / about["dense_bytes_per_client"]
+        averaged = {} if about["averaged"] is None else {f"averaged {metric}": show_metric(metric, about["averaged"])}
+        return {
+            "task": about["task"],
+            "method": about["method"] if len(about["method"]) <= 120 else about["method"][:119] + "…",
+            "rounds": str(about["rounds"]),
+            metric: show_metric(metric, about["final"]),
+            **averaged,
+            "uplink": f"{show_bytes(about['uplink_bytes'])}, {100 * of_dense:.3g}% of dense",
+        }
 
 
 def simulate(
@@ -132,7 +162,7 @@ def simulate(
         stepsize=stepsize,
         iterations=iterations,
         local_steps=local_steps,
-        participants=max(1, round(participation * len(client_datasets))),
+        participants=max(1, round(participation * len(task.clients))),
         seed=seed,
         weights=weights,
         averaging=server.AVERAGINGS[averaging],

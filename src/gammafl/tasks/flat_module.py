@@ -1,5 +1,6 @@
 """A torch module whose parameters are views of one flat vector: loading a model is one copy."""
 
+import copy
 from collections.abc import Iterable
 from typing import Literal, get_args
 
@@ -47,6 +48,11 @@ class FlatModule:
         for tensor, part in zip(self._tensors, _parts(flat, self._tensors), strict=True):
             if id(tensor) in self._permuted:
                 tensor.copy_(part)
+        self.reset_buffers()
+
+    @torch.no_grad()
+    def reset_buffers(self) -> None:
+        """The buffers that don't travel, as they came."""
         for buffer, start in self._fixed:
             buffer.copy_(start)
 
@@ -67,6 +73,24 @@ class FlatModule:
         for tensor, old, result in zip(self._tensors, before, after, strict=True):
             torch.sub(old, tensor, out=result)
         return kernels.largest_magnitude(out)
+
+
+def plain_copy(module: nn.Module) -> nn.Module:
+    """A copy without `torch.compile`'s wrappers, which train what they wrap but put `_orig_mod.` into its names.
+
+    What they compiled is not for threads, nor for parameters that lie elsewhere.
+    """
+    require(isinstance(module, nn.Module), f"the model must be a torch.nn.Module, got {type(module).__name__}")
+    holder = nn.ModuleList([copy.deepcopy(module)])
+    for part in reversed(list(holder.modules())):  # a wrapper may hold another
+        for name, child in part._modules.items():
+            if child is not None and _is_compiled(child):
+                part._modules[name] = child._modules["_orig_mod"]
+    return holder[0]
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    return type(module).__module__.startswith("torch._dynamo") and "_orig_mod" in module._modules
 
 
 def shapes(tensors: dict[str, nn.Parameter] | dict[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from gammafl.config import RunConfig
-from gammafl.core.errors import InputError, require
+from gammafl.core.errors import InputError, not_installed, require
 from gammafl.tasks.base import SampleFacts, Split
 from gammafl.tasks.data.catalogue import GPT2_BPE, Say, dataset_named, load_files
 from gammafl.tasks.data.files import find
@@ -48,7 +48,7 @@ class CausalLanguageModel(nn.Module):
         try:
             from transformers import GPT2Config, GPT2LMHeadModel
         except ImportError:
-            raise InputError("this needs transformers, which is not installed: pip install 'gammafl[gpt2]'") from None
+            raise not_installed("transformers", "gpt2") from None
         if pretrained is None:
             self.model = GPT2LMHeadModel(GPT2Config(**SIZES[size]))
         else:

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from gammafl.config import RunConfig
-from gammafl.core.errors import InputError, require
+from gammafl.core.errors import InputError, not_installed, require
 
 if TYPE_CHECKING:  # the command line looks at names without loading torch
     from torch import nn
@@ -75,13 +75,15 @@ def torch_task(
     `buffers` says what becomes of running statistics, such as those of batch normalisation: "travel" sends them
     with the weights, "local" switches them off.
     """
-    from torch.nn.functional import cross_entropy
+    try:
+        from torch.nn.functional import cross_entropy
+    except ModuleNotFoundError:
+        raise not_installed("torch", "train") from None
 
-    from gammafl.tasks.samples import as_samples
+    from gammafl.tasks.samples import all_samples
     from gammafl.tasks.torch_task import TorchTask
 
-    clients = [as_samples(dataset, f"client_datasets[{i}]") for i, dataset in enumerate(client_datasets)]
-    test = as_samples(test_dataset, "test_dataset")
+    clients, test = all_samples(client_datasets, test_dataset)
     return TorchTask(name, model, clients, test, batch_size, loss or cross_entropy, metric=metric, buffers=buffers)
 
 

@@ -1,8 +1,9 @@
 """Copies of a module that train or evaluate at the same time, each in a thread of its own.
 
 torch's own threads speed up a batch of eight images by much less than their number; two clients at once are nearly
-twice as fast as one after the other. Each copy computes with one thread, so results don't depend on their number.
-There is a copy more than threads, so that the next client is ready when a thread is.
+twice as fast as one after the other. Each copy computes with one thread and draws from a random state of its own, so
+results don't depend on their number. There is a copy more than threads, so that the next client is ready when a thread
+is.
 """
 
 import copy
@@ -21,6 +22,7 @@ from gammafl.tasks.base import LocalUpdate
 from gammafl.tasks.flat_module import Buffers, FlatModule
 from gammafl.tasks.freed_memory import keep_freed_memory
 from gammafl.tasks.pool_first import pool_first
+from gammafl.tasks.random_state import drawing_from
 from gammafl.tasks.turns import turns
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -35,13 +37,15 @@ class Replica:
         pool_first(module)
         self.flat = FlatModule(module, buffers, channels_last=True)
         self.loss = loss
+        self.generator = torch.Generator()
         self._delta: Vector | None = None
         self._losses: list[float] = []
 
-    def begin(self, model: Vector) -> None:
-        """The next steps start from `model`."""
+    def begin(self, model: Vector, random_state: torch.Tensor) -> None:
+        """The next steps start from `model`, and what they draw, as for dropout, from `random_state`."""
         self.flat.module.train()
         self.flat.load(model)
+        self.generator.set_state(random_state)
         self._losses = []
 
     def step(self, inputs: torch.Tensor, targets: torch.Tensor, stepsize: float) -> None:
@@ -56,17 +60,6 @@ class Replica:
         largest = self.flat.difference(model, self._delta)
         return LocalUpdate(self._delta, sum(self._losses) / len(self._losses), largest)
 
-    @torch.no_grad()
-    def draws_random_numbers(self, model: Vector, inputs: torch.Tensor) -> bool:
-        """Whether a training step draws from torch's random state, as dropout does; the state stays as it was."""
-        self.flat.module.train()
-        self.flat.load(model)
-        state = torch.get_rng_state()
-        self.flat.module(inputs)
-        drew = not torch.equal(state, torch.get_rng_state())
-        torch.set_rng_state(state)
-        return drew
-
 
 @dataclass(frozen=True)
 class Training:
@@ -76,17 +69,19 @@ class Training:
     inputs: torch.Tensor
     targets: torch.Tensor
     stepsizes: Vector
+    random_state: torch.Tensor
 
     def go_on(self, replica: Replica, steps: range, before: Future[Any] | None = None) -> LocalUpdate | None:
         """These steps, when those `before` them are made; the update after the last one."""
         if before is not None:
             before.result()
         if steps.start == 0:
-            replica.begin(self.model)
+            replica.begin(self.model, self.random_state)
         size = len(self.inputs) // len(self.stepsizes)
-        for number in steps:
-            share = slice(number * size, (number + 1) * size)
-            replica.step(self.inputs[share], self.targets[share], float(self.stepsizes[number]))
+        with drawing_from(replica.generator):
+            for number in steps:
+                share = slice(number * size, (number + 1) * size)
+                replica.step(self.inputs[share], self.targets[share], float(self.stepsizes[number]))
         return replica.update(self.model) if steps.stop == len(self.stepsizes) else None
 
 

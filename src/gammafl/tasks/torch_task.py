@@ -17,7 +17,8 @@ from gammafl.core.errors import InputError, require
 from gammafl.core.kernels import Vector
 from gammafl.tasks import streams
 from gammafl.tasks.base import Evaluation, LocalUpdate
-from gammafl.tasks.flat_module import Buffers, FlatModule, shapes
+from gammafl.tasks.flat_module import Buffers, FlatModule, plain_copy, shapes
+from gammafl.tasks.random_state import drawing_from
 from gammafl.tasks.replicas import Loss, Replica, Replicas, Training
 from gammafl.tasks.samples import ImageSamples, Samples, Table, TensorSamples
 from gammafl.tasks.softmax_regression import SoftmaxRegression, is_softmax_regression
@@ -63,14 +64,14 @@ class TorchTask:
         self.batch_size = batch_size
         self.loss = loss
         self.initialise = initialise
-        self._start = FlatModule(copy.deepcopy(module), buffers)
+        module = plain_copy(module)
+        self._softmax = SoftmaxRegression(module) if is_softmax_regression(module, loss) else None
+        self._start = FlatModule(module, buffers)
         self.tensors = shapes(self._start.parameters)
         self.statistics = shapes(self._start.statistics)
         self._replicas = Replicas(lambda: Replica(self._start.module, loss, buffers))
         self._initial = None if initialise else self._start.weights.numpy().copy()
-        self._draws: bool | None = None
         self._tables_made: dict[int, Table | None] = {}
-        self._softmax = SoftmaxRegression(module) if is_softmax_regression(module, loss) else None
 
     def fingerprint(self) -> int:
         """A checksum of the clients' sizes, and of a few samples of as many as `FINGERPRINTED` clients."""
@@ -94,26 +95,18 @@ class TorchTask:
     def train(
         self, clients: Sequence[int], model: Vector, stepsizes: Vector, rngs: Sequence[np.random.Generator]
     ) -> Iterator[LocalUpdate]:
-        """As many clients at a time as there are threads.
-
-        Where a step draws random numbers, as dropout does, it is one client at a time with torch's own threads
-        instead, since torch has one random state for all.
-        """
+        """As many clients at a time as there are threads, each with a random state of its own, such as for dropout."""
         if self._softmax is not None and (tables := self._tables(clients, self._softmax.features)) is not None:
             size = len(stepsizes) * self.batch_size
             draws = streams.integers(rngs, [self.client_sizes[client] for client in clients], size)
             yield from self._softmax.train(tables, draws, model, stepsizes)
             return
-        at_once = self._at_once(clients[0], model)
+        torch.set_num_threads(1)
         fetches = [
             partial(self._fetch, self.clients[client], model, stepsizes, rng)
             for client, rng in zip(clients, rngs, strict=True)
         ]
-        self._random_state, self._drew = torch.get_rng_state(), False
-        yield from self._replicas.train(fetches, len(stepsizes), at_once)
-        self._look_for_draws()
-        if at_once > 1 and self._drew:
-            raise InputError("the module draws random numbers, but not in every step; use --set threads=1")
+        yield from self._replicas.train(fetches, len(stepsizes), threads.count())
 
     def _tables(self, clients: Sequence[int], features: int) -> list[Table] | None:
         """The clients' samples as plain arrays, if all have them with so many columns."""
@@ -126,48 +119,38 @@ class TorchTask:
         found = [table for table in tables if table is not None and table.inputs.shape[1] == features]
         return found if len(found) == len(clients) else None
 
-    def _at_once(self, client: int, model: Vector) -> int:
-        """How many clients, or batches, are computed at a time; torch's own threads are set to fit."""
-        allowed = threads.count()
-        if allowed > 1 and self._draws is None:
-            with torch.random.fork_rng(devices=[]):
-                samples = self.clients[client]
-                inputs, _ = samples.batch(np.arange(self.batch_size) % len(samples))
-                self._draws = self._replicas.first.draws_random_numbers(model, inputs)
-        torch.set_num_threads(allowed if self._draws else 1)
-        return 1 if self._draws else allowed
-
     def _fetch(self, samples: Samples, model: Vector, stepsizes: Vector, rng: np.random.Generator) -> Training:
         """What a client trains on in a round, in one gather."""
-        self._look_for_draws()
         draws = rng.integers(len(samples), size=len(stepsizes) * self.batch_size)
-        _seed_torch(rng)  # for what the module or the data set draws itself, such as dropout
+        _seed_torch(rng)  # for what the data set draws, and the module after it
         inputs, targets = samples.batch(draws)
-        self._random_state = torch.get_rng_state()
-        return Training(model, inputs, targets, stepsizes)
-
-    def _look_for_draws(self) -> None:
-        """Whether somebody else drew from torch's random state since the last fetch."""
-        self._drew |= not torch.equal(self._random_state, torch.get_rng_state())
+        return Training(model, inputs, targets, stepsizes, torch.get_rng_state())
 
     def evaluate(self, model: Vector) -> Evaluation:
-        """As many batches at a time as there are threads; they are fetched in this thread, as for training."""
+        """As many batches at a time as there are threads; they are fetched in this thread, as for training.
+
+        Random numbers, if the data set or the module draws some, are the same each time.
+        """
         batches = self._evaluation_batches()
-        at_once = min(self._at_once(0, model), len(batches))
+        at_once = min(threads.count(), len(batches))
+        torch.set_num_threads(1)
+        torch.default_generator.manual_seed(0)
         for replica in self._replicas.get(at_once):
             replica.flat.load(model)
             replica.flat.module.eval()
-        jobs = (partial(self._evaluate, *self.test.batch(rows)) for rows in batches)
+        jobs = (partial(self._evaluate, *self.test.batch(rows), number) for number, rows in enumerate(batches))
         loss, accuracy = (np.sum(list(self._replicas.in_order(jobs, at_once)), 0) / sum(map(len, batches))).tolist()
         metrics = {"accuracy": accuracy, "perplexity": math.exp(min(loss, 700)), "loss": loss}
         return Evaluation(loss, metrics[self.metric])
 
     @torch.no_grad()
-    def _evaluate(self, inputs: torch.Tensor, targets: torch.Tensor, replica: Replica) -> tuple[float, int]:
-        """Sum of losses and number of right answers."""
-        outputs = replica.flat.module(inputs)
-        right = _right_answers(outputs, targets) if self.metric == "accuracy" else 0
-        return self.loss(outputs, targets).item() * len(inputs), right
+    def _evaluate(self, inputs: torch.Tensor, targets: torch.Tensor, seed: int, replica: Replica) -> tuple[float, int]:
+        """Sum of losses and number of right answers; nothing leaks between batches."""
+        replica.flat.reset_buffers()
+        with drawing_from(replica.generator.manual_seed(seed)):
+            outputs = replica.flat.module(inputs)
+            loss = self.loss(outputs, targets).item() * len(inputs)
+        return loss, _right_answers(outputs, targets) if self.metric == "accuracy" else 0
 
     def _evaluation_batches(self) -> list[NDArray[np.int64]]:
         """The rows of the test set, or of its first `evaluation_samples`, in batches of about equal size."""
