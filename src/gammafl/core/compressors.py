@@ -15,13 +15,14 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gammafl.core import kernels
 from gammafl.core.errors import require
+from gammafl.core.inputs import floats_of
 from gammafl.core.kernels import Vector
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.stepsizes import Stepsize
@@ -52,9 +53,9 @@ class Compressor(ABC):
         residual += delta
         return self.take(residual, t)
 
-    def __call__(self, vector: Vector, t: int = 0) -> SparseUpdate:
-        """What would be sent of `vector`, which is left as it is."""
-        return self.take(np.array(vector, np.float32), t)
+    def __call__(self, vector: Any, t: int = 0) -> SparseUpdate:
+        """What would be sent of `vector` (numpy's, torch's on the CPU, or a list), which is left as it is."""
+        return self.take(floats_of(vector, "vector").copy(), t)
 
 
 @dataclass(frozen=True)
