@@ -247,6 +247,14 @@ def test_a_damaged_summary_or_configuration_is_named(in_tmp: Path, capsys: pytes
     assert (code, "config.toml is damaged" in err) == (2, True)
 
 
+def test_settings_that_are_nested_without_end_are_one_line(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    deep = "[" * 5000 + "]" * 5000
+    (in_tmp / "deep.toml").write_text(f"threads = {deep}")
+    for given in (["--config", "deep.toml"], ["--set", f"threads={deep}"]):
+        code, _, err = gammafl("run", "logistic-mini", *given, capsys=capsys)
+        assert (code, err.count("\n")) == (2, 1)
+
+
 def test_a_damaged_ledger_is_named(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = ["run", "logistic-mini", "--method", "ht", *QUICK, "--out", "mine"]
     assert gammafl(*run, capsys=capsys)[0] == 0

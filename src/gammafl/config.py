@@ -38,6 +38,7 @@ from gammafl.settings import (
 from gammafl.wording import in_one_line
 
 __all__ = [
+    "ONLY_SPEED",
     "Checkpoint",
     "Compression",
     "ConstantStepsize",
@@ -61,14 +62,20 @@ __all__ = [
     "UploadLimits",
     "Wire",
     "described",
+    "flat",
     "make_config",
     "merge",
     "parse_settings",
     "read_toml",
+    "result_settings",
     "to_toml",
 ]
 
 Table = dict[str, Any]
+
+ONLY_SPEED = frozenset({"threads", "residual_memory_mb", "checkpoint.every_seconds"})
+"""The settings that change how fast a run is and what memory it takes, and not a byte of what comes out: a run may go
+on with others, and is the same run."""
 
 
 class RunConfig(Settings):
@@ -148,7 +155,7 @@ def read_toml(path: Path) -> Table:
         return tomllib.loads(path.read_text())
     except OSError as error:
         raise InputError(f"can't read the configuration {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path} is not valid TOML: {error}") from None
 
 
@@ -190,7 +197,7 @@ def parse_settings(settings: Sequence[str]) -> Table:
 def _value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return text
 
 
@@ -200,6 +207,11 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Table:
     for key, value in table.items():
         made |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
     return made
+
+
+def result_settings(config: RunConfig) -> Table:
+    """All settings that what comes out depends on, flat."""
+    return {key: value for key, value in flat(config.model_dump()).items() if key not in ONLY_SPEED}
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Table:

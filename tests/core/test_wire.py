@@ -146,7 +146,7 @@ def test_a_hostile_message_is_refused(payload: bytes) -> None:
         (5, [1.5], [1], "whole numbers"),
         (5, [1, 2], [1], "2 indices for values of shape"),
         (5, None, [1], "5 indices for values of shape"),
-        (5, [1], [[1]], "1 indices for values of shape"),
+        (5, [1], [[1]], "values must be a vector"),
         (2**32, [1], [1], "dim must be"),
         (-1, [], [], "dim must be"),
     ],

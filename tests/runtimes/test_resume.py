@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 import gammafl as gf
-from gammafl.config import RunConfig, make_config
+from gammafl.config import ONLY_SPEED, RunConfig, flat, make_config
 from gammafl.runtimes import tensor_files
 from gammafl.runtimes.run_directory import RunDirectory
 from gammafl.runtimes.runs import execute
+from gammafl.studies.jobs import run_name
+from gammafl.studies.run_sections import run_sections
 from tests.conftest import repeatable
 
 SETTINGS = {
@@ -87,6 +89,12 @@ def same(path: Path, other: Path) -> bool:
     return all((path / f).read_bytes() == (other / f).read_bytes() for f in files) and summaries[0] == summaries[1]
 
 
+def tensors_of(path: Path) -> dict[str, bytes]:
+    """Of the last checkpoint: models, residuals, lost uploads."""
+    _, tensors = tensor_files.read(path / "checkpoint" / "last.safetensors")
+    return {name: tensors[name].tobytes() for name in tensors}
+
+
 def kill(path: Path, where: str, when: int) -> None:
     command = [sys.executable, "-c", KILLER, json.dumps(SETTINGS), str(path), where, str(when)]
     assert subprocess.run(command, capture_output=True).returncode == -signal.SIGKILL
@@ -145,14 +153,62 @@ def test_a_checkpoint_whose_facts_were_changed_is_damaged_too(tmp_path: Path, un
 
 @pytest.mark.parametrize("name", ["model", "residual.1"])
 @pytest.mark.parametrize("wrong", [np.zeros(9, np.float32), np.zeros(10_250, np.uint8)], ids=["length", "type"])
-def test_a_whole_checkpoint_of_another_model_is_refused(name: str, wrong: Any, tmp_path: Path) -> None:
+def test_a_checkpoint_whose_tensors_do_not_fit_together_is_passed_over(
+    name: str, wrong: Any, tmp_path: Path, unkilled: Path
+) -> None:
     path = tmp_path / "run"
     kill(path, "ledger", 9)
     last = path / "checkpoint" / "last.safetensors"
     facts, tensors = tensor_files.read(last)
     tensor_files.replace(last, {**tensors, name: wrong}, facts)
+    execute(config(), path, resume=True)
+    assert same(path, unkilled)
+
+
+def test_a_whole_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    kill(path, "ledger", 9)
+    last = path / "checkpoint" / "last.safetensors"
+    facts, tensors = tensor_files.read(last)
+    tensor_files.replace(last, {name: np.zeros(9, np.float32) for name in tensors}, facts)
     with pytest.raises(gf.InputError, match="is of another model"):
         execute(config(), path, resume=True)
+
+
+FASTER = {"threads": 2, "residual_memory_mb": 0, "checkpoint": {"every_seconds": 1000}}
+
+
+def test_only_speed_is_what_the_settings_for_speed_change(tmp_path: Path, unkilled: Path) -> None:
+    """Each of them, and all that a checkpoint holds."""
+    assert set(flat(FASTER)) == ONLY_SPEED
+    for name, value in FASTER.items():
+        execute(config(**{name: value}), tmp_path / name)
+        assert same(tmp_path / name, unkilled)
+        assert tensors_of(tmp_path / name) == tensors_of(unkilled)
+
+
+@pytest.mark.parametrize("when", [3, 9])
+def test_a_run_may_go_on_with_other_threads_memory_and_checkpoints(when: int, tmp_path: Path, unkilled: Path) -> None:
+    path = tmp_path / "run"
+    kill(path, "ledger", when)
+    before = (path / "config.toml").read_bytes()
+    execute(config(**FASTER), path, resume=True)
+    assert same(path, unkilled)
+    assert tensors_of(path) == tensors_of(unkilled)
+    assert (path / "config.toml").read_bytes() == before
+
+
+def test_a_finished_run_is_shown_whatever_speed_is_asked_for(unkilled: Path) -> None:
+    assert execute(config(**FASTER), unkilled, resume=True) == json.loads((unkilled / "summary.json").read_text())
+
+
+def test_runs_that_differ_in_speed_alone_have_one_name_and_one_curve(tmp_path: Path) -> None:
+    assert run_name(config(**FASTER)) == run_name(config())
+    assert run_name(config(batch_size=7)) != run_name(config())
+    for seed, changes in enumerate(({}, FASTER)):
+        execute(config(iterations=20, seed=seed, **changes), tmp_path / str(seed))
+    (section,) = run_sections([tmp_path / "0", tmp_path / "1"])
+    assert [row[0] for row in section.tables[0].rows] == ["γ-FedHT"]
 
 
 def test_only_one_process_runs_in_a_directory(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from gammafl.report import page as page_module
 from gammafl.studies.output import QUICK_NOTE
 from gammafl.studies.pages import sections_of, write_page
 from tests.report.made import HOSTILE, made_comparison, made_fig4, made_hostile, made_run, made_table3
+from tests.runtimes.forging import DEEP
 from tests.test_cli import gammafl
 
 
@@ -109,10 +110,35 @@ def test_a_comparison_keeps_its_table_and_every_configuration(tmp_path: Path) ->
     assert [text.count(f'method = "{method}"') for method in ("gamma-fedht", "fedavg")] == [2, 2]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"study": "table3"}', '{"study": "table3", "runs": [{}]}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"study": "table3"}', '{"study": "table3", "runs": [{}]}', DEEP], ids=range(6)
+)
 def test_a_damaged_study_is_one_line(text: str, tmp_path: Path) -> None:
     (tmp_path / "study.json").write_text(text)
     with pytest.raises(InputError, match=r"study.json is damaged or of another version"):
+        sections_of([tmp_path])
+
+
+@pytest.mark.parametrize("key", ["factors", "runs", "tables", "claims", "versions", "task", "title"])
+@pytest.mark.parametrize(
+    "wrong", [3, None, "x", [3], {"x": 3}, [{"parts": 3}], [{"columns": [], "rows": [[1]]}]], ids=str
+)
+def test_a_study_with_a_part_of_another_type_is_one_line_or_shown(key: str, wrong: Any, tmp_path: Path) -> None:
+    file = made_table3(tmp_path) / "study.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {key: wrong}))
+    try:
+        write_page([tmp_path], tmp_path / "page.html")
+    except InputError as error:
+        reason = str(error)
+    else:
+        reason = ""
+    assert "\n" not in reason
+
+
+@pytest.mark.parametrize("text", ["", "[]", "3", "[3]", '[{"method": "ht", "seed": 0}]', DEEP], ids=range(6))
+def test_a_damaged_comparison_is_one_line(text: str, tmp_path: Path) -> None:
+    (made_comparison(tmp_path) / "comparison.json").write_text(text)
+    with pytest.raises(InputError, match=r"comparison.json is damaged"):
         sections_of([tmp_path])
 
 

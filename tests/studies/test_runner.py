@@ -13,7 +13,7 @@ from gammafl.runtimes.run_directory import RunDirectory
 from gammafl.studies.catalogue import STUDIES
 from gammafl.studies.commands import asked_for
 from gammafl.studies.jobs import run_name, training_job, trial_config
-from gammafl.studies.output import read_results, verdicts, write_study
+from gammafl.studies.output import read_document, read_results, verdicts, write_study
 from gammafl.studies.results import Results, Run
 from gammafl.studies.runner import Campaign, Options, cost_line, plan_campaign, run_campaign
 from gammafl.tasks.presets import settings_of
@@ -180,7 +180,7 @@ def test_a_study_json_is_enough_to_judge_again(tmp_path: Path) -> None:
     run_campaign(one, Silent())
     results = one.results("logistic-mini")
     tables, pictures = write_study(tmp_path / "study", one.study, results, TINY)
-    again = read_results(tmp_path / "study/study.json")
+    again = read_results(read_document(tmp_path / "study/study.json"))
     first, second = (verdicts(one.study, found) for found in (results, again))
     assert [(v.answer, [p.found for p in v.parts]) for v in first] == [
         (v.answer, [p.found for p in v.parts]) for v in second
@@ -221,7 +221,7 @@ def test_a_run_that_diverges_is_named_and_the_others_go_on(tmp_path: Path, worke
         assert any(name in line for line in hears.said)
     tables, _ = write_study(tmp_path / "study", one.study, results, TINY)
     assert "runs that diverged" in [table.title for table in tables]
-    assert read_results(tmp_path / "study" / "study.json").diverged == results.diverged
+    assert read_results(read_document(tmp_path / "study" / "study.json")).diverged == results.diverged
     collected = campaign(tmp_path, collect=True)
     for trial in collected.trials:
         if trial.seed == 1:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from gammafl.core import kernels
 from gammafl.core.errors import InputError, require
+from gammafl.core.inputs import floats_of
 from gammafl.core.kernels import Vector
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.stepsizes import Stepsize
@@ -52,12 +53,13 @@ class Compressor(ABC):
         residual += delta
         return self.take(residual, t)
 
-    def __call__(self, vector: Vector, t: int = 0) -> SparseUpdate:
-        """What would be sent of `vector`, which is left as it is."""
-        rest = np.array(vector, np.float32)
+    def __call__(self, vector: Any, t: int = 0) -> SparseUpdate:
+        """What would be sent of `vector` (numpy's, torch's on the CPU, or a list), which is left as it is."""
+        whole = floats_of(vector, "vector")
+        rest = whole.copy()
         update = self.take(rest, t)
         if not is_proven(self):
-            check_taken(self, np.asarray(vector, np.float32), update, rest)
+            check_taken(self, whole, update, rest)
         return update
 
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from gammafl.core import kernels
 from gammafl.core.compressors import Compressor, check_taken, is_proven
-from gammafl.core.errors import DivergedError, InputError, require
+from gammafl.core.errors import DivergedError, require
+from gammafl.core.inputs import array_of, not_what_is_wanted
 from gammafl.core.kernels import Vector
 from gammafl.core.sparse import MAX_DIM, SparseUpdate
 
@@ -108,9 +109,8 @@ class ErrorFeedback:
 
 def as_vector(value: Any, dim: int, name: str) -> Vector:
     """`value` as a float32 vector of length `dim` that shares its memory."""
-    array = np.asarray(value.detach() if hasattr(value, "detach") else value)
+    wanted = f"a contiguous float32 vector of {dim} elements"
+    array = array_of(value, name, wanted)
     if array.dtype != np.float32 or array.shape != (dim,) or not array.flags.c_contiguous:
-        raise InputError(
-            f"{name} must be a contiguous float32 vector of {dim} elements, got {array.dtype} of shape {array.shape}"
-        )
+        raise not_what_is_wanted(value, name, wanted)
     return array

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gammafl.core.errors import InputError
+from gammafl.core.inputs import array_of, floats_of, not_what_is_wanted
 
 MAX_DIM = 2**32 - 1
 """Positions are unsigned 32-bit numbers, in memory and on the wire."""
@@ -24,10 +25,10 @@ class SparseUpdate:
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, dim: int, indices: ArrayLike | None, values: ArrayLike) -> None:
-        self.dim = index(dim)
+        self.dim = index(dim) if hasattr(dim, "__index__") else -1
         if not 0 <= self.dim <= MAX_DIM:
-            raise InputError(f"dim must be between 0 and {MAX_DIM}, got {dim}")
-        self.values: NDArray[np.float32] = np.asarray(values, np.float32, order="C")
+            raise InputError(f"dim must be a whole number between 0 and {MAX_DIM}, got {dim!r}")
+        self.values: NDArray[np.float32] = floats_of(values, "values")
         self._positions = None if indices is None else _positions(indices, self.dim)
         count = self.dim if self._positions is None else len(self._positions)
         if self.values.shape != (count,):
@@ -76,11 +77,12 @@ class SparseUpdate:
 
 def _positions(indices: ArrayLike, dim: int) -> NDArray[np.uint32]:
     """`indices` as unsigned 32-bit numbers below `dim`; compiled code relies on that."""
-    array = np.asarray(indices, order="C")
+    wanted = "a vector of whole numbers"
+    array = np.asarray(array_of(indices, "indices", wanted), order="C")
     if array.size == 0:
         return np.empty(0, np.uint32)
     if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise InputError(f"indices must be a vector of whole numbers, got {array.dtype} of shape {array.shape}")
+        raise not_what_is_wanted(indices, "indices", wanted)
     if array.max() >= dim or (array.dtype.kind == "i" and array.min() < 0):
         raise InputError(f"indices must be from 0 to {dim - 1}")
     return array.astype(np.uint32, copy=False)

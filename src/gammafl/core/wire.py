@@ -42,6 +42,8 @@ NO_POSITIONS = np.empty(0, np.uint32)
 
 def encode(update: SparseUpdate, positions: PositionCoding = "auto", values: ValueCoding = "auto") -> bytes:
     """The message for `update`; "auto" takes the smallest coding, a name insists on one."""
+    is_update = isinstance(update, SparseUpdate)
+    require(is_update, f"encode takes a SparseUpdate, as a compressor returns it; got {type(update).__name__}")
     wanted_positions = None if positions == "auto" else _number(positions, POSITIONS, "position")
     wanted_values = None if values == "auto" else _number(values, VALUES, "value")
     entire = update.entire and wanted_positions in (None, ALL)
@@ -58,13 +60,20 @@ def encode(update: SparseUpdate, positions: PositionCoding = "auto", values: Val
 
 def decode(payload: bytes | bytearray | memoryview, dim: int | None = None) -> SparseUpdate:
     """The update of a message made by `encode`, or `WireError`; also if it is not of the dimension that is given."""
-    data = payload if isinstance(payload, bytes) else bytes(memoryview(payload))
+    data = payload if isinstance(payload, bytes) else _bytes_of(payload)
     kinds, dim, count = _decode_header(data, dim)
     indices, start = _decode_positions(kinds & 15, data, dim, count)
     values, end = _decode_values(kinds >> 4, data, start, count)
     if end != len(data):
         raise WireError(f"{len(data) - end} bytes after the end of the message")
     return SparseUpdate.of_checked(dim, indices, values)
+
+
+def _bytes_of(payload: Any) -> bytes:
+    try:
+        return bytes(memoryview(payload))
+    except (TypeError, ValueError, BufferError):
+        raise InputError(f"decode takes the bytes of a message, got {type(payload).__name__}") from None
 
 
 def _number(coding: str, codings: Sequence[str], name: str) -> int:

@@ -12,6 +12,7 @@ from gammafl.core.error_feedback import ErrorFeedback
 from gammafl.core.errors import InputError
 from gammafl.core.kernels import Vector
 from gammafl.core.sparse import SparseUpdate
+from gammafl.federated import private_files
 
 FILE_BYTES = 1 << 28
 """The most that a scratch file of short residuals holds: a process may have thousands of files open, not millions."""
@@ -71,8 +72,8 @@ class ResidualStore:
         rows = max(1, min(len(self._memories), FILE_BYTES // (4 * self.dim)))
         path = folder / f"residuals-{self._files}.f32"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with path.open("wb") as file:
+            private_files.make_directory(folder)
+            with private_files.new_file(path) as file:
                 os.posix_fallocate(file.fileno(), 0, 4 * rows * self.dim)  # a full disk shows here, not in mid-write
         except OSError as error:
             raise InputError(f"no room for {path} ({error.strerror}); make room, then go on with --resume") from None

@@ -10,14 +10,70 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from gammafl.config import RunConfig, flat, make_config, read_toml, to_toml
+from pydantic import AfterValidator, ConfigDict, Field
+
+from gammafl.config import RunConfig, make_config, read_toml, result_settings, to_toml
 from gammafl.core.errors import InputError, require
+from gammafl.core.names import METHOD_NAMES
 from gammafl.federated.rounds import Record
+from gammafl.runtimes.reading import Count, Facts, checked, require_regular
 from gammafl.runtimes.storing import storing
 from gammafl.tasks.data.files import write_atomically
 from gammafl.tasks.own import is_own, own_digest
+
+
+def _method(name: str) -> str:
+    require(name in METHOD_NAMES, f"no method {name[:40]!r}")
+    return name
+
+
+class SummaryFacts(Facts):
+    """What is shown of a finished run; beside it, summary.json may say more."""
+
+    model_config = ConfigDict(extra="allow", allow_inf_nan=True)
+
+    task: str
+    method: Annotated[str, AfterValidator(_method)]
+    metric: str
+    seed: Count
+    dim: Count
+    iterations: Count
+    clients: Count
+    participants: Count
+    final: float
+    last_mean: float
+    last_count: Count
+    best: float
+    averaged: float | None
+    kept_fraction: float
+    kept_per_upload: float
+    uplink_bytes_per_client: float
+    value_bytes_per_client: float
+    dense_bytes_per_client: float
+    wall_seconds: float = Field(gt=0)
+    evaluation_seconds: float
+    peak_memory_bytes: float
+
+
+class RecordFacts(Facts):
+    """What a line of rounds.jsonl must say, and what it may."""
+
+    model_config = ConfigDict(extra="allow", allow_inf_nan=True)
+
+    round: Count
+    iteration: Count
+    participants: Annotated[list[Count], Field(min_length=1)]
+    kept: Count
+    uplink_bytes: Count
+    train_loss: float | None = None
+    missing: Count = 0
+    refused: dict[str, str] | None = None
+    loss: float = 0.0
+    metric: float = 0.0
+    averaged_loss: float = 0.0
+    averaged_metric: float = 0.0
 
 
 class RunDirectory:
@@ -32,15 +88,18 @@ class RunDirectory:
         self.checkpoints = path / "checkpoint"
 
     def holds(self, config: RunConfig) -> bool:
-        """Whether a run of `config` is here; another run, or other files, are an error."""
+        """Whether a run of `config` is here; another run, or other files, are an error.
+
+        It is the same run if the settings that results depend on are the same; config.toml keeps those that it began
+        with.
+        """
         if not self.config_file.exists():
             if self.path.exists() and any(path.suffix != ".part" for path in self.path.iterdir()):
                 raise InputError(f"{self.path} is not empty and holds no run; choose another --out")
             return False
-        here = self.config()
-        if to_toml(here) != to_toml(config):  # not ==, to which k = 1 (an entry) and k = 1.0 (all) are the same
-            raise InputError(f"{self.path} holds another run ({_differences(here, config)}); choose another --out")
-        if self.own_file.exists() and self.own_file.read_text() != own_digest(config.task):
+        if differences := _differences(self.config(), config):
+            raise InputError(f"{self.path} holds another run ({', '.join(differences[:3])}); choose another --out")
+        if self.own_file.exists() and self.own_file.read_bytes() != own_digest(config.task).encode():
             raise InputError(
                 f"{config.task.partition(':')[0]} has changed since the run in {self.path} began; choose another --out,"
                 f" or remove {self.own_file} if the task is still the same"
@@ -48,22 +107,16 @@ class RunDirectory:
         return True
 
     def config(self) -> RunConfig:
-        try:
+        with _reading(self.config_file, "choose another --out"):
             return make_config(read_toml(self.config_file))
-        except InputError as error:
-            raise InputError(f"{self.config_file} is damaged ({error}); choose another --out") from None
 
     def summary(self) -> dict[str, Any] | None:
         """The summary of a finished run, else None."""
         if not self.summary_file.exists():
             return None
-        try:
-            summary = dict(json.loads(self.summary_file.read_text()))
-            require(summary.keys() >= {"method", "seed", "dim", "metric"}, "it has no method, seed, dim or metric")
-        except (ValueError, TypeError):
-            raise InputError(
-                f"{self.summary_file} is damaged; remove it, and the same command (run: with --resume) writes it again"
-            ) from None
+        with _reading(self.summary_file, "remove it, and the same command (run: with --resume) writes it again"):
+            summary = json.loads(self.summary_file.read_text())
+            checked(SummaryFacts, summary)
         return summary
 
     @contextmanager
@@ -92,6 +145,9 @@ class RunDirectory:
     @contextmanager
     def open_ledger(self, keep_bytes: int) -> Iterator["Ledger"]:
         """The ledger for appending, cut back to `keep_bytes`: rounds after the checkpoint are run again."""
+        if self.ledger_file.exists():
+            with _reading(self.ledger_file, f"remove {self.path}"):
+                pass
         with storing(self.ledger_file):
             stream = self.ledger_file.open("ab", buffering=0)
         with stream:
@@ -104,11 +160,8 @@ class RunDirectory:
         """The records so far; a line that is still being written is left out."""
         if not self.ledger_file.exists():
             return []
-        try:
-            with self.ledger_file.open() as lines:
-                return [json.loads(line) for line in lines if line.endswith("\n")]
-        except ValueError as error:
-            raise InputError(f"{self.ledger_file} is damaged ({error}); remove {self.path} to run it anew") from None
+        with _reading(self.ledger_file, f"remove {self.path} to run it anew"), self.ledger_file.open() as lines:
+            return [_record(line) for line in lines if line.endswith("\n")]
 
     def finish(self, summary: dict[str, Any]) -> None:
         with storing(self.summary_file):
@@ -137,6 +190,22 @@ class Ledger:
         return os.fstat(self.stream.fileno()).st_size
 
 
+@contextmanager
+def _reading(path: Path, advice: str) -> Iterator[None]:
+    """What is no file, or does not say what it must, becomes an `InputError` that names the file and the fix."""
+    try:
+        require_regular(path)
+        yield
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged ({error}); {advice}") from None
+
+
+def _record(line: str) -> Record:
+    record: Record = json.loads(line)
+    checked(RecordFacts, record)
+    return record
+
+
 def free_directory(parent: Path, name: str) -> Path:
     """`parent/name`, or with -2, -3, … the first that is not there."""
     return next(path for path in _numbered(parent, name) if not path.exists())
@@ -160,7 +229,8 @@ def _numbered(parent: Path, name: str) -> Iterator[Path]:
         number += 1
 
 
-def _differences(here: RunConfig, wanted: RunConfig) -> str:
-    ours, theirs = flat(here.model_dump()), flat(wanted.model_dump())
+def _differences(here: RunConfig, wanted: RunConfig) -> list[str]:
+    """In words; by repr, since to == k = 1 (an entry) and k = 1.0 (all) are the same."""
+    ours, theirs = result_settings(here), result_settings(wanted)
     keys = [key for key in sorted(ours.keys() | theirs.keys()) if repr(ours.get(key)) != repr(theirs.get(key))]
-    return ", ".join(f"{key} = {ours.get(key)} there, {theirs.get(key)} asked for" for key in keys[:3])
+    return [f"{key} = {ours.get(key)} there, {theirs.get(key)} asked for" for key in keys]

@@ -16,7 +16,7 @@ from gammafl.core.errors import InputError
 from gammafl.core.methods import MethodSettings, make_method
 from gammafl.core.names import LABELS
 from gammafl.core.stepsizes import Constant, ExponentialDecay, InverseDecay, Stepsize
-from gammafl.federated import partition, rounds
+from gammafl.federated import partition, private_files, rounds
 from gammafl.federated.limits import Limits
 from gammafl.federated.plan import Plan
 from gammafl.federated.residuals import ResidualStore
@@ -75,16 +75,9 @@ def execute(
 
 
 def _load_or_start(plan: Plan, directory: RunDirectory, say: Say) -> Saved:
-    """The last checkpoint, if it was made on the same data; without one, the state before the first round."""
-    fingerprint = plan.task.fingerprint()
-    saved = checkpoint.load(directory.checkpoints, say)
-    if saved is None:
-        return Saved(rounds.start(plan), {}, fingerprint=fingerprint)
-    if saved.fingerprint != fingerprint:
-        raise InputError(f"the run in {directory.path} began with other data; give it the same --data-dir")
-    if not checkpoint.fits(saved, plan.dim):
-        raise InputError(f"the checkpoint in {directory.path} is of another model; choose another --out")
-    return saved
+    """The last checkpoint that can be used; without one, the state before the first round."""
+    saved = checkpoint.load(directory.checkpoints, plan, directory.ledger_file, say)
+    return saved or Saved(rounds.start(plan), {}, fingerprint=plan.task.fingerprint())
 
 
 class Clock:
@@ -197,6 +190,7 @@ def _make_compressor(config: RunConfig, task: Task, stepsize: Stepsize) -> Compr
 
 def _save_models(task: Task, path: Path, state: ServerState) -> None:
     """The trained model by tensor names, for whoever wants to use it: the raw one and the averaged one."""
-    checkpoint.write(path / "model.safetensors", by_name(task, state.model))
-    if state.average is not None:
-        checkpoint.write(path / "averaged-model.safetensors", by_name(task, state.average))
+    models = {"model.safetensors": state.model, "averaged-model.safetensors": state.average}
+    for name, model in models.items():
+        if model is not None:
+            checkpoint.write(path / name, by_name(task, model), mode=private_files.PUBLIC_FILE)

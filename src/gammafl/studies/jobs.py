@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from gammafl.config import RunConfig, flat, make_config
+from gammafl.config import RunConfig, make_config, result_settings
 from gammafl.report.progress import Progress
 from gammafl.runtimes.run_directory import RunDirectory
 from gammafl.studies.compare import with_kept
@@ -65,9 +65,12 @@ def trial_config(trial: Trial) -> RunConfig:
 
 
 def run_name(config: RunConfig) -> str:
-    """'cnn-cifar10-top-k-k733-tensor-classes3-seed0': task, method, what is not the preset's, seed."""
-    usual = flat(make_config(settings_of(config.task), {"task": config.task}).model_dump())
-    here = flat(config.model_dump())
+    """'cnn-cifar10-top-k-k733-tensor-classes3-seed0': task, method, what is not the preset's, seed.
+
+    Of the settings that results depend on: a run that was begun with other threads is the same run.
+    """
+    usual = result_settings(make_config(settings_of(config.task), {"task": config.task}))
+    here = result_settings(config)
     parts = [
         _word(key, value)
         for key, value in here.items()

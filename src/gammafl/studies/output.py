@@ -9,9 +9,11 @@ from typing import Any
 
 from gammafl.config import flat
 from gammafl.report.tables import TextTable
+from gammafl.runtimes.reading import checked
 from gammafl.studies.claims import Claim, Verdict, judge
 from gammafl.studies.declare import Study, kin
 from gammafl.studies.results import Results, Run
+from gammafl.studies.study_facts import StudyFacts
 from gammafl.tasks.data.files import write_atomically
 
 QUICK_NOTE = "QUICK: few iterations, to see the machinery work. Quick results prove nothing, whatever the verdicts say."
@@ -81,9 +83,15 @@ def to_json(
     }
 
 
-def read_results(path: Path) -> Results:
+def read_document(path: Path) -> dict[str, Any]:
+    """What a study.json says; a `ValueError` if it does not say what it must."""
+    document: dict[str, Any] = json.loads(path.read_text())
+    checked(StudyFacts, document)
+    return document
+
+
+def read_results(document: Mapping[str, Any]) -> Results:
     """The results in a study.json."""
-    document = json.loads(path.read_text())
     return Results(
         document["study"],
         document["task"],

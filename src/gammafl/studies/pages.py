@@ -17,7 +17,7 @@ from gammafl.report.tables import TextTable
 from gammafl.runtimes.storing import storing
 from gammafl.studies.catalogue import STUDIES
 from gammafl.studies.common import COLOURS
-from gammafl.studies.output import diverged_table, read_results
+from gammafl.studies.output import diverged_table, read_document, read_results
 from gammafl.studies.results import Results, Run
 from gammafl.studies.run_sections import comparison_section, is_comparison, is_run, run_sections
 from gammafl.tasks.data.files import write_atomically
@@ -50,10 +50,9 @@ def sections_of(paths: Sequence[Path]) -> list[Section]:
 def study_section(file: Path) -> Section:
     """What study.json says; pictures are made anew from its numbers."""
     try:
-        document = json.loads(file.read_text())
-        results = read_results(file)
-        return _study_section(document, results)
-    except (ValueError, KeyError, TypeError) as error:
+        document = read_document(file)
+        return _study_section(document, read_results(document))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{file} is damaged or of another version ({type(error).__name__}: {error})") from None
 
 

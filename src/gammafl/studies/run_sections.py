@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gammafl.config import RunConfig, flat
+from gammafl.config import RunConfig, result_settings
 from gammafl.core.errors import InputError
 from gammafl.core.names import LABELS
 from gammafl.report.curves import Plot, Series, curves_plot
 from gammafl.report.page import Section
 from gammafl.report.progress import show_bytes
 from gammafl.report.tables import TextTable, comparison_table, spread
-from gammafl.runtimes.run_directory import RunDirectory
+from gammafl.runtimes.reading import checked
+from gammafl.runtimes.run_directory import RunDirectory, SummaryFacts
 from gammafl.studies.common import COLOURS
 from gammafl.studies.results import training_curve
 
@@ -62,12 +63,14 @@ def comparison_section(path: Path) -> Section:
     """All methods side by side, as `gammafl compare` left them."""
     try:
         summaries: list[Summary] = json.loads((path / "comparison.json").read_text())
+        for summary in summaries:
+            checked(SummaryFacts, summary)
         runs = [load(path / f"{summary['method']}-seed{summary['seed']}") for summary in summaries]
         table = comparison_table("All methods at equal traffic", summaries)
         title = f"Comparison on {summaries[0]['task']}"
     except InputError:
         raise
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         raise InputError(f"{path / 'comparison.json'} is damaged ({type(error).__name__}: {error})") from None
     grouped = {LABELS[method]: [run for run in runs if run.config.method == method] for method in LABELS}
     return _section(title, {name: found for name, found in grouped.items() if found}, table)
@@ -87,7 +90,7 @@ def run_sections(paths: Sequence[Path]) -> list[Section]:
 
 def _grouped(runs: Sequence[Loaded]) -> dict[str, list[Loaded]]:
     """Label → runs; a label says the method and in what else the runs differ."""
-    tables = [flat(run.config.model_dump()) for run in runs]
+    tables = [result_settings(run.config) for run in runs]
     keys = dict.fromkeys(key for table in tables for key in table)
     differing = [key for key in keys if len({repr(table.get(key)) for table in tables}) > 1]
     grouped: dict[str, list[Loaded]] = {}

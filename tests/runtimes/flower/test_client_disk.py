@@ -19,6 +19,7 @@ from tests.problems import METHODS, Quadratic
 from tests.runtimes.flower.books import check_books, computed, remembered
 from tests.runtimes.flower.grid import InProcessGrid, state_files
 from tests.runtimes.flower.problem import quadratic_app, run, strategy, to_record
+from tests.runtimes.test_private_files import every_umask, mode, open_to_others, watched
 
 METHOD = METHODS["top-k"]
 
@@ -194,3 +195,23 @@ def test_a_residual_that_is_too_old_is_forgotten_if_one_asks_for_that(
     last = next(delta for client, delta in reversed(task.deltas) if client == 0)
     tensors = tensor_files.read(tmp_path / "run-1" / "0.state")[1]
     np.testing.assert_allclose(tensors["residual"] + gf.decode(tensors["open"].tobytes()).dense(), last, atol=1e-5)
+
+
+@every_umask
+def test_what_a_client_keeps_is_private_from_the_first_instant(umask: int, tmp_path: Path) -> None:
+    with watched(umask, tmp_path / "state") as seen:
+        run(tmp_path / "state", 3, Quadratic((10, 20)), method=METHOD, fraction_train=1.0, downlink="changes")
+    kinds = ("state", "model", "state.part", "model.part", "lock")
+    assert seen == {"run-1", *(f"{client}.{kind}" for client in (0, 1) for kind in kinds)}
+
+
+def test_a_runs_folder_that_was_open_is_closed_and_the_directory_that_was_given_stays_as_it_is(tmp_path: Path) -> None:
+    given, folder = tmp_path / "given", tmp_path / "given" / "run-1"
+    folder.mkdir(parents=True)
+    for path in (given, folder):
+        path.chmod(0o755)
+    (folder / "0.state.part").write_bytes(b"left by a process that was killed")
+    (folder / "0.state.part").chmod(0o644)
+    run(given, 2, Quadratic((10, 20)), method=METHOD, fraction_train=1.0)
+    assert mode(given) == 0o755
+    assert not open_to_others(folder)

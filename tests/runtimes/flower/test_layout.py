@@ -9,7 +9,8 @@ from flwr.app import Array, ArrayRecord
 from torch import nn
 
 import gammafl as gf
-from gammafl.runtimes.flower.layout import Layout
+from gammafl.runtimes.flower.layout import Layout, LayoutFacts
+from gammafl.runtimes.reading import checked
 
 
 def network() -> nn.Module:
@@ -39,7 +40,7 @@ def test_a_layout_survives_a_file() -> None:
     record = ArrayRecord(network().state_dict())
     layout = Layout.of(record)
     data = {name: array.data for name, array in layout.fixed.items()}
-    again = Layout.from_facts(json.loads(json.dumps(layout.facts())), data)
+    again = Layout.from_facts(checked(LayoutFacts, json.loads(json.dumps(layout.facts()))), data)
     assert again.record(layout.flatten(record, "it")) == layout.record(layout.flatten(record, "it"))
 
 

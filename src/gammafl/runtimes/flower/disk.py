@@ -20,10 +20,15 @@ from gammafl.core.description import describe
 from gammafl.core.error_feedback import ErrorFeedback
 from gammafl.core.errors import InputError
 from gammafl.core.kernels import Vector
+from gammafl.core.wire import decode
+from gammafl.federated import private_files
 from gammafl.federated.client import Outbox
 from gammafl.runtimes import tensor_files
-from gammafl.runtimes.flower.layout import Layout
+from gammafl.runtimes.flower.layout import Layout, LayoutFacts
+from gammafl.runtimes.flower.terms import Word
+from gammafl.runtimes.reading import Count, Facts, checked, is_there
 from gammafl.runtimes.storing import storing
+from gammafl.runtimes.tensor_files import BYTES, FLOATS, Kind
 
 LOG = logging.getLogger("flwr")
 """Flower's own, so that what we say is where an operator looks."""
@@ -46,13 +51,20 @@ def state_directory() -> Path:
 def client_name(context: Context) -> str:
     """The partition of the SuperNode, which outlives restarts; without one its node id, which authentication keeps."""
     name = str(context.node_config.get("partition-id", f"node-{context.node_id}"))
-    if not re.fullmatch(r"[\w.:-]{1,100}", name):
-        raise InputError(f"partition-id must be of letters and digits, 100 at the most; got {name[:120]!r}")
+    if not re.fullmatch(r"[A-Za-z0-9_:-][A-Za-z0-9_.:-]{0,99}", name):
+        raise InputError(
+            f"partition-id must be of the letters A to Z, digits and _ . : -, 100 of them at the most, and not begin"
+            f" with a dot; got {name[:120]!r}"
+        )
     return name
 
 
 class ClientDisk:
-    """The files of one client in one run: DIRECTORY/RUN/NAME.state and NAME.model."""
+    """The files of one client in one run: DIRECTORY/RUN/NAME.state and NAME.model.
+
+    A run's folder is for its owner alone, also if it was there before. DIRECTORY is so if it is made here; one that is
+    there already is the user's, and stays as it is.
+    """
 
     def __init__(self, directory: Path, context: Context) -> None:
         self.name = client_name(context)
@@ -65,8 +77,8 @@ class ClientDisk:
     def locked(self, seconds: float) -> Iterator[None]:
         """For this process alone; waits so long for another that still trains, as one that outlived its SuperNode."""
         with storing(self.lock_file.parent, "it takes part", ELSEWHERE):
-            self.lock_file.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.lock_file, os.O_RDWR | os.O_CREAT, 0o600)
+            private_files.make_directory(self.lock_file.parent)
+            handle = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, private_files.FILE)
         try:
             self._lock(handle, time.monotonic() + seconds)
             yield
@@ -98,13 +110,14 @@ class ClientDisk:
     def load(self, method: Compressor, dim: int, training: str) -> "ClientState":
         """The stored state; a new one where there is none of this training, or none that can be used."""
         try:
-            if self.state_file.exists() and (state := _read(self.state_file, method, dim, training)):
+            if is_there(self.state_file) and (state := _read(self.state_file, method, dim, training)):
                 return state
         except OSError as error:
             raise InputError(f"can't read {self.state_file} ({error}); this client does not train") from None
-        except (*tensor_files.DAMAGED, InputError) as error:
+        except tensor_files.DAMAGED as error:
             aside = self.state_file.with_suffix(f".damaged-{secrets.token_hex(2)}")
-            os.replace(self.state_file, aside)
+            with storing(self.state_file, "it takes part again", ELSEWHERE):
+                os.replace(self.state_file, aside)
             LOG.warning("gammafl: %s can't be used (%s); moved to %s", self.state_file, error, aside.name)
         return new_state(method, dim, training)
 
@@ -127,13 +140,11 @@ class ClientDisk:
     def load_model(self, least: int, most: int) -> tuple[Vector, Layout] | None:
         """The stored model if it is of a version from `least` to `most`."""
         try:
-            facts, tensors = tensor_files.read(self.model_file)
-            data = {name: tensors[f"{FIXED}{name}"].tobytes() for name in facts["layout"]["fixed"]}
-            model, layout = np.array(tensors["model"]), Layout.from_facts(facts["layout"], data)
+            version, model, layout = _read_model(self.model_file)
         except (*tensor_files.DAMAGED, OSError) as error:
             LOG.info("gammafl: no stored model to build on (%s)", error)
             return None
-        return (model, layout) if least <= facts["version"] <= most else None
+        return (model, layout) if least <= version <= most else None
 
     def save_model(self, model: Vector, layout: Layout, version: int) -> None:
         fixed = {f"{FIXED}{name}": np.frombuffer(array.data, np.uint8) for name, array in layout.fixed.items()}
@@ -168,14 +179,50 @@ def new_state(method: Compressor, dim: int, training: str) -> ClientState:
     return ClientState(Outbox(ErrorFeedback(method, dim)), secrets.token_hex(8), training=training)
 
 
+class StateFacts(Facts):
+    """What NAME.state says beside its tensors."""
+
+    incarnation: Word
+    number: Count
+    round: Count
+    address: int
+    training: Word
+    method: str
+
+
+class ModelFacts(Facts):
+    """What NAME.model says beside its tensors."""
+
+    version: Count
+    layout: LayoutFacts
+
+
 def _read(path: Path, method: Compressor, dim: int, training: str) -> ClientState | None:
     """None if it is of another training."""
-    facts, tensors = tensor_files.read(path)
-    if facts["training"] != training:
+    raw, tensors = tensor_files.read(path)
+    facts = checked(StateFacts, raw)
+    if facts.training != training:
         return None
-    if facts["method"] != describe(method):
-        raise InputError("it is of another method")
-    residual = np.array(tensors["residual"], np.float32)
+    if facts.method != describe(method):
+        raise ValueError("it is of another method")
+    wanted = {"residual": Kind(FLOATS, (dim,))}
+    if "open" in tensors:
+        wanted["open"] = Kind(BYTES, tensors.kinds["open"].shape)
+    if tensors.kinds != wanted or ("open" in tensors and facts.number == 0):
+        raise ValueError(f"its tensors are not those of a client with {dim} elements")
     payload = tensors["open"].tobytes() if "open" in tensors else None
-    outbox = Outbox(ErrorFeedback(method, dim, residual), facts["number"], payload)
-    return ClientState(outbox, facts["incarnation"], facts["round"], facts["address"], facts["training"])
+    if payload is not None:
+        decode(payload, dim)
+    outbox = Outbox(ErrorFeedback(method, dim, np.array(tensors["residual"])), facts.number, payload)
+    return ClientState(outbox, facts.incarnation, facts.round, facts.address, facts.training)
+
+
+def _read_model(path: Path) -> tuple[int, Vector, Layout]:
+    """(version, model, layout)."""
+    raw, tensors = tensor_files.read(path)
+    facts = checked(ModelFacts, raw)
+    data = {name: tensors[f"{FIXED}{name}"].tobytes() for name in facts.layout.fixed}
+    layout = Layout.from_facts(facts.layout, data)
+    if tensors.kinds["model"] != Kind(FLOATS, (layout.dim,)):
+        raise ValueError(f"its model does not have the {layout.dim} elements of its layout")
+    return facts.version, np.array(tensors["model"]), layout

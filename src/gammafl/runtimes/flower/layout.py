@@ -3,16 +3,32 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
+from flwr.common.constant import SType
+from pydantic import Field
 
 from gammafl.core.errors import InputError, require
 from gammafl.core.kernels import Vector
+from gammafl.runtimes.reading import Count, Facts
 
 WHOLE = ("*running_mean", "*running_var")
 """Running statistics: averages, not steps, so that they are sent whole and never thresholded."""
+
+
+Shape = list[Count]
+
+
+class LayoutFacts(Facts):
+    """A layout in a file; of `fixed` the type, the shape and the serialisation, without the data."""
+
+    shapes: dict[str, Shape]
+    types: dict[str, Literal["float16", "float32", "float64"]]
+    whole: Count
+    fixed: dict[str, Annotated[tuple[str, Shape, str], Field(strict=False)]]
+    names: list[str]
 
 
 @dataclass(frozen=True)
@@ -50,14 +66,16 @@ class Layout:
         return parts | {"fixed": fixed, "names": self.names}
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any], data: Mapping[str, bytes]) -> "Layout":
-        """The layout of `facts`, with the data of its fixed tensors."""
-        shapes = {name: tuple(shape) for name, shape in facts["shapes"].items()}
-        fixed = {
-            name: Array(dtype, tuple(shape), stype, data[name])
-            for name, (dtype, shape, stype) in facts["fixed"].items()
-        }
-        return cls(shapes, facts["types"], facts["whole"], fixed, tuple(facts["names"]))
+    def from_facts(cls, facts: "LayoutFacts", data: Mapping[str, bytes]) -> "Layout":
+        """The layout of `facts`, with the data of its fixed tensors; a `ValueError` if they make no sense."""
+        shapes = {name: tuple(shape) for name, shape in facts.shapes.items()}
+        fixed = {name: _fixed(data[name], *facts.fixed[name]) for name in facts.fixed}
+        layout = cls(shapes, facts.types, facts.whole, fixed, tuple(facts.names))
+        if sorted(layout.names) != sorted((*shapes, *fixed)) or shapes.keys() != facts.types.keys():
+            raise ValueError("the names of the model's tensors do not fit together")
+        if not shapes or facts.whole > layout.dim:
+            raise ValueError(f"{facts.whole} elements of {layout.dim} are sent whole")
+        return layout
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -104,6 +122,19 @@ class Layout:
         """`vector` as the tensors of `record(vector)` hold it, which may be less precise."""
         exact = "float16" not in self.types.values()
         return vector if exact else self.flatten(self.record(vector), "the model")
+
+
+def _fixed(data: bytes, dtype: str, shape: Sequence[int], stype: str) -> Array:
+    """A tensor from a file, if its data are of that type and shape."""
+    array = Array(dtype, tuple(shape), stype, data)
+    if stype == SType.NUMPY:
+        try:
+            found = array.numpy()
+        except Exception as error:  # whatever numpy stumbles over in bytes that are no array
+            raise ValueError(f"a tensor that can't be read ({type(error).__name__})") from None
+        if (str(found.dtype), found.shape) != (dtype, array.shape):
+            raise ValueError(f"a tensor of {found.dtype} where {dtype} is announced")
+    return array
 
 
 def _size(shape: Sequence[int]) -> int:

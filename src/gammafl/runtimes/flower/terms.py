@@ -19,7 +19,7 @@ version of: its values at the places that have changed."""
 
 PROTOCOL = 1
 
-Word = Annotated[str, Field(max_length=128, pattern=r"^[\w.:-]+$")]
+Word = Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9_.:-]+$")]
 Count = Annotated[int, Field(ge=0)]
 AbsentReceipt = Annotated[str, Field(pattern=r"^[0-9a-f]{16} [0-9]{1,18} [0-9]{1,10}$")]
 

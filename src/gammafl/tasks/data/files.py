@@ -112,7 +112,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
         return dict(json.loads(path.read_bytes()))
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise InputError(f"{path} is damaged ({error}); remove it to have it made anew") from None
 
 
