@@ -101,8 +101,10 @@ def test_a_command_can_be_given(snippet: Snippet, in_tmp: Path) -> None:
         check_targets([word for word in arguments if "=" not in word])
     elif program == "python":
         assert (ROOT / arguments[0]).is_file()
-    elif program == "pip":
+    elif program == "pip" and arguments[0] == "install":
         check_extras(" ".join(arguments))
+    elif program == "pip":
+        check_pip(arguments)
     else:
         check_flower(program, arguments)
 
@@ -163,6 +165,11 @@ def check_extras(arguments: str) -> None:
     asked = {extra for group in re.findall(r"(?:gammafl|\.)\[(.*?)\]", arguments) for extra in group.split(",")}
     assert asked
     assert asked <= set(project["optional-dependencies"])
+
+
+def check_pip(arguments: list[str]) -> None:
+    options = {word.partition("=")[0] for word in arguments if word.startswith("--")}
+    assert options <= set(re.findall(r"--[a-z-]+", help_of("pip", arguments[0])))
 
 
 def check_flower(program: str, arguments: list[str]) -> None:
