@@ -12,17 +12,15 @@ import gammafl as gf
 # --- Just the compressor: a vector in, bytes out -------------------------------------------------------
 
 dim = 235_690
-stepsize = gf.InverseDecay(100, 1000)  # γ_t = 100 / (t + 1000)
-threshold = gf.threshold_for(kept_fraction=0.001, dim=dim)  # λ = 1 / (2√(dk))
-initial = gf.matched_threshold(threshold, stepsize, iterations=40_000)  # λ_0
-
-method = gf.GammaFedHT(initial, stepsize, iterations=40_000)
-memory = gf.ErrorFeedback(method, dim)
+method = gf.gamma_fedht(keep=0.001)
+schedule = gf.Schedule(gf.InverseDecay(100, 1000), iterations=40_000)  # γ_t = 100 / (t + 1000)
+scale = method.scale(dim, schedule)  # λ_0, calibrated for `keep` as in the paper
+memory = method.memory.client(method, dim)
 rng = np.random.default_rng(0)
 
 for t in range(5, 30, 5):
     delta = (0.01 * rng.standard_normal(dim)).astype(np.float32)
-    update = memory.compress(delta, t)
+    update = memory.propose(delta, schedule.moment(t, scale))
     payload = gf.encode(update)
     print(f"t = {t:2}: {len(update):4} of {dim} entries in {len(payload)} bytes")
 assert gf.decode(payload) == update
@@ -42,10 +40,9 @@ result = gf.simulate(
     torch.nn.Sequential(torch.nn.Linear(20, 32), torch.nn.ReLU(), torch.nn.Linear(32, 3)),
     clients,
     cloud(torch.arange(600) % 3),
-    method="gamma-fedht",
+    method=gf.gamma_fedht(keep=0.05),
     stepsize=gf.InverseDecay(50, 500),
     iterations=1000,
-    keep=0.05,
 )
 summary = result.summary
 print(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from gammafl.core.kernels import Vector
+from gammafl.core.arrays import Vector
 
 settings.register_profile("default", deadline=None, max_examples=80)
 settings.load_profile("default")

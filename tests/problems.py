@@ -8,8 +8,9 @@ import torch
 from torch.utils.data import TensorDataset
 
 import gammafl as gf
+from gammafl.core.arrays import Vector
 from gammafl.core.compressors import Compressor
-from gammafl.core.kernels import Vector
+from gammafl.core.method import as_method
 from gammafl.federated import rounds
 from gammafl.federated.plan import Plan
 from gammafl.federated.residuals import ResidualStore
@@ -20,13 +21,13 @@ from gammafl.tasks.base import Evaluation, LocalUpdate
 
 STEPSIZE = gf.InverseDecay(20, 100)
 
-METHODS: dict[str, Compressor] = {
-    "fedavg": gf.Dense(),
-    "ht": gf.HardThreshold(0.05),
-    "gamma-fedht": gf.GammaFedHT(0.1, STEPSIZE, iterations=200),
-    "top-k": gf.TopK(0.1),
-    "stc": gf.STC(0.1),
-    "gamma-fedht-q": gf.GammaFedHTQ(0.1, STEPSIZE, iterations=200),
+METHODS: dict[str, gf.Method] = {
+    "fedavg": gf.fedavg(),
+    "ht": gf.hard_threshold(threshold=0.05),
+    "gamma-fedht": gf.gamma_fedht(initial_threshold=0.1),
+    "top-k": gf.top_k(keep=0.1),
+    "stc": gf.stc(keep=0.1),
+    "gamma-fedht-q": gf.gamma_fedht_q(initial_threshold=0.1),
 }
 
 
@@ -67,9 +68,9 @@ class Quadratic:
         return Evaluation(distance**2 / 2, distance)
 
 
-def plan_for(method: Compressor, task: Any = None, **changes: Any) -> Plan:
+def plan_for(method: gf.Method | Compressor, task: Any = None, **changes: Any) -> Plan:
     settings: dict[str, Any] = {"iterations": 200, "local_steps": 5, "participants": 2, "seed": 0}
-    return Plan(task=task or Quadratic(), method=method, stepsize=STEPSIZE, **settings | changes)
+    return Plan(task=task or Quadratic(), method=as_method(method), stepsize=STEPSIZE, **settings | changes)
 
 
 def run(plan: Plan) -> tuple[ServerState, ResidualStore, list[Record]]:

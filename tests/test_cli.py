@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gammafl import cli
-from gammafl.core.names import METHOD_NAMES
+from gammafl.methods.registry import OURS
 from tests.conftest import repeatable
 
 QUICK = ["--set", "iterations=20", "--set", "evaluation.every=2"]
@@ -41,7 +41,7 @@ def test_calibrate_prints_the_papers_cnn_row(stepsize: str, initial: str, capsys
     assert f"{values['initial_threshold']:.2e}" == initial
 
 
-@pytest.mark.parametrize("method", METHOD_NAMES)
+@pytest.mark.parametrize("method", OURS)
 def test_run_writes_a_run_directory_and_says_what_came_out(
     method: str, in_tmp: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -154,14 +154,14 @@ MISTAKES = {
     "length": ("run logistic-mini --method ht --set iterations=7", "multiple of local_steps"),
     "negative threshold": (
         "run logistic-mini --method ht --set compression.threshold=-1",
-        "compression.threshold",
+        "a threshold must be a number of at least 0, got -1",
     ),
     "classes": ("run logistic-mini --method ht --set partition.classes=11", "10 classes"),
     "value for a table": ("run logistic-mini --set stepsize=constant", "stepsize is a table"),
     "value and keys": ("run logistic-mini --set partition=3 --set partition.classes=2", "either or"),
     "a kind as a key": ("run logistic-mini --set iid=1", "unknown key 'iid'"),
     "key of the kind": ("run logistic-mini --set stepsize.value=1", "for stepsize of kind inverse"),
-    "k": ("run logistic-mini --method top-k --set compression.k=1.5", "compression.k must be a count"),
+    "k": ("run logistic-mini --method top-k --set compression.k=1.5", "TopK takes a count (int ≥ 0) or a fraction"),
     "task as a setting": ("run logistic-mini --set task=logistic-fmnist", "the task is an argument"),
     "resume nothing": ("run logistic-mini --resume --out nowhere", "no run to resume in nowhere"),
     "no methods": ("compare logistic-mini --methods ,", "--methods needs at least one"),
@@ -242,9 +242,19 @@ def test_a_damaged_summary_or_configuration_is_named(in_tmp: Path, capsys: pytes
     (in_tmp / "mine/summary.json").write_text('{"task"')
     code, _, err = gammafl(*run, "--resume", capsys=capsys)
     assert (code, "summary.json is damaged" in err) == (2, True)
-    (in_tmp / "mine/config.toml").write_text("seed = 3\n")
+    (in_tmp / "mine/config.toml").write_text("seed = \n")
     code, _, err = gammafl(*run, "--resume", capsys=capsys)
     assert (code, "config.toml is damaged" in err) == (2, True)
+
+
+def test_a_run_of_an_earlier_version_is_refused_in_one_line(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = ["run", "logistic-mini", "--method", "ht", *QUICK, "--out", "mine"]
+    assert gammafl(*run, capsys=capsys)[0] == 0
+    config = in_tmp / "mine/config.toml"
+    config.write_text(config.read_text().partition("\n")[2])  # as 0.1 wrote it, without our first line
+    for command in ([*run, "--resume"], ["report", "mine", "--out", "page.html"]):
+        code, _, err = gammafl(*command, capsys=capsys)
+        assert (code, "is of gammafl 0.1" in err, err.count("\n")) == (2, True, 1)
 
 
 def test_settings_that_are_nested_without_end_are_one_line(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,5 @@
-"""Imports go one way: cli → studies → bench → runtimes → federated → tasks → core; report is a side wing.
+"""Imports go one way: cli → studies → bench → runtimes → federated → tasks → config → methods → core; report is a side
+wing.
 
 `studies` stand on `bench` for one thing: the study `cost` asks it for times. `arguments` is what commands share.
 """
@@ -11,10 +12,11 @@ import pytest
 import gammafl
 
 ROOT = Path(gammafl.__file__).parent
-LIGHT = {"seeds", "config"}
+LIGHT = {"seeds", "config", "methods"}
 ALLOWED = {
     "core": {"core"},
-    "config": {"core", "settings", "wording"},
+    "methods": {"core", "methods"},
+    "config": {"core", "methods", "settings", "wording"},
     "settings": set(),
     "wording": {"core"},
     "seeds": set(),

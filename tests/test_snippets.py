@@ -22,6 +22,7 @@ from markdown_it.token import Token
 from gammafl import cli
 from gammafl.arguments import numbers, words
 from gammafl.config import make_config, parse_settings
+from gammafl.methods.registry import split_list
 from gammafl.studies.catalogue import study_named
 from gammafl.studies.commands import asked_for
 from gammafl.studies.compare import check_methods
@@ -125,7 +126,7 @@ def check_gammafl(arguments: list[str], may_be_a_name: bool) -> None:
         parsed([*arguments, "--help"])
         return
     if command in ("run", "compare") and given["config"] is None:
-        methods = check_methods(words(given.get("method") or given.get("methods") or "gamma-fedht"))
+        methods = check_methods(split_list(given.get("method") or given.get("methods") or "gamma-fedht"))
         make_config(*cli._layers(given["task"], None, given["set_"]), {"method": methods[-1]})
     elif command == "study" and given["name"] != "list":
         study = study_named(given["name"])

@@ -4,27 +4,39 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gammafl import flower as flower
-    from gammafl.core.compressors import STC as STC
+    from gammafl.core.compressors import Compressor as Compressor
     from gammafl.core.compressors import Dense as Dense
     from gammafl.core.compressors import GammaFedHT as GammaFedHT
-    from gammafl.core.compressors import GammaFedHTQ as GammaFedHTQ
-    from gammafl.core.compressors import Half as Half
     from gammafl.core.compressors import HardThreshold as HardThreshold
-    from gammafl.core.compressors import Ternary as Ternary
     from gammafl.core.compressors import TopK as TopK
-    from gammafl.core.error_feedback import ErrorFeedback as ErrorFeedback
     from gammafl.core.errors import InputError as InputError
     from gammafl.core.errors import WireError as WireError
+    from gammafl.core.layout import Layout as Layout
+    from gammafl.core.levels import PaperLevel as PaperLevel
+    from gammafl.core.memory import ErrorFeedback as ErrorFeedback
+    from gammafl.core.memory import NoMemory as NoMemory
+    from gammafl.core.method import Method as Method
+    from gammafl.core.moment import Moment as Moment
+    from gammafl.core.moment import Schedule as Schedule
     from gammafl.core.sparse import SparseUpdate as SparseUpdate
     from gammafl.core.stepsizes import Constant as Constant
     from gammafl.core.stepsizes import ExponentialDecay as ExponentialDecay
     from gammafl.core.stepsizes import InverseDecay as InverseDecay
-    from gammafl.core.thresholds import Fixed as Fixed
-    from gammafl.core.thresholds import StepsizeAware as StepsizeAware
     from gammafl.core.thresholds import matched_threshold as matched_threshold
     from gammafl.core.thresholds import threshold_for as threshold_for
+    from gammafl.core.values import Exact as Exact
+    from gammafl.core.values import Half as Half
+    from gammafl.core.values import Ternary as Ternary
     from gammafl.core.wire import decode as decode
     from gammafl.core.wire import encode as encode
+    from gammafl.methods.fedavg import fedavg as fedavg
+    from gammafl.methods.gamma_fedht import gamma_fedht as gamma_fedht
+    from gammafl.methods.gamma_fedht import gamma_fedht_q as gamma_fedht_q
+    from gammafl.methods.hard_threshold import hard_threshold as hard_threshold
+    from gammafl.methods.registry import method_named as method_named
+    from gammafl.methods.registry import register as register
+    from gammafl.methods.stc import stc as stc
+    from gammafl.methods.top_k import top_k as top_k
     from gammafl.runtimes.simulator import simulate as simulate
     from gammafl.tasks.own import torch_task as torch_task
 
@@ -32,21 +44,58 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "gammafl.core.compressors": (
-        "STC",
+        "Compressor",
         "Dense",
         "GammaFedHT",
-        "GammaFedHTQ",
-        "Half",
         "HardThreshold",
-        "Ternary",
         "TopK",
     ),
-    "gammafl.core.error_feedback": ("ErrorFeedback",),
-    "gammafl.core.errors": ("InputError", "WireError"),
+    "gammafl.core.errors": (
+        "InputError",
+        "WireError",
+    ),
+    "gammafl.core.layout": ("Layout",),
+    "gammafl.core.levels": ("PaperLevel",),
+    "gammafl.core.memory": (
+        "ErrorFeedback",
+        "NoMemory",
+    ),
+    "gammafl.core.method": ("Method",),
+    "gammafl.core.moment": (
+        "Moment",
+        "Schedule",
+    ),
     "gammafl.core.sparse": ("SparseUpdate",),
-    "gammafl.core.stepsizes": ("Constant", "ExponentialDecay", "InverseDecay"),
-    "gammafl.core.thresholds": ("Fixed", "StepsizeAware", "matched_threshold", "threshold_for"),
-    "gammafl.core.wire": ("decode", "encode"),
+    "gammafl.core.stepsizes": (
+        "Constant",
+        "ExponentialDecay",
+        "InverseDecay",
+    ),
+    "gammafl.core.thresholds": (
+        "matched_threshold",
+        "threshold_for",
+    ),
+    "gammafl.core.values": (
+        "Exact",
+        "Half",
+        "Ternary",
+    ),
+    "gammafl.core.wire": (
+        "decode",
+        "encode",
+    ),
+    "gammafl.methods.fedavg": ("fedavg",),
+    "gammafl.methods.gamma_fedht": (
+        "gamma_fedht",
+        "gamma_fedht_q",
+    ),
+    "gammafl.methods.hard_threshold": ("hard_threshold",),
+    "gammafl.methods.registry": (
+        "method_named",
+        "register",
+    ),
+    "gammafl.methods.stc": ("stc",),
+    "gammafl.methods.top_k": ("top_k",),
     "gammafl.runtimes.simulator": ("simulate",),
     "gammafl.tasks.own": ("torch_task",),
 }

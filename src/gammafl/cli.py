@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gammafl import __version__
-from gammafl.arguments import Commands, command_again, command_line, need_torch, numbers, told_how_to_go_on, words
+from gammafl.arguments import Commands, command_again, command_line, need_torch, numbers, told_how_to_go_on
 from gammafl.bench.commands import app as bench_app
 from gammafl.core.errors import InputError
-from gammafl.core.names import METHOD_NAMES
 from gammafl.studies.commands import report as report_command
 from gammafl.studies.commands import study as study_command
 
@@ -38,6 +37,10 @@ app.command("report", epilog="Example:  gammafl report runs/studies/table3-logis
     report_command
 )
 
+METHOD_HELP = (
+    "A name (see: gammafl methods), with settings if you like: top-k:keep=0.001,scope=tensor. Or a function in your own"
+    " file: file.py:function. By default gamma-fedht."
+)
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated.")
 ]
@@ -65,7 +68,7 @@ def _options(
 @app.command(epilog="Example:  gammafl run logistic-mini --method gamma-fedht --set partition.classes=3 --seed 1")
 def run(
     task: Task = None,
-    method: Annotated[str | None, typer.Option(help=f"One of {', '.join(METHOD_NAMES)}; the first by default.")] = None,
+    method: Annotated[str | None, typer.Option(help=METHOD_HELP)] = None,
     config: Config = None,
     set_: Set = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
@@ -107,9 +110,9 @@ def run(
 @app.command(epilog="Example:  gammafl compare logistic-mini --seeds 0,1,2 --jobs 2")
 def compare(
     task: Task = None,
-    methods: Annotated[str, typer.Option(help="Comma-separated; Top-k and STC bring their leaders.")] = ",".join(
-        METHOD_NAMES
-    ),
+    methods: Annotated[
+        str | None, typer.Option(help="Comma-separated, as --method of run; all of gammafl's by default.")
+    ] = None,
     seeds: Annotated[str, typer.Option(help="Comma-separated.")] = "0",
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each in a process.")] = os.cpu_count() or 1,
     config: Config = None,
@@ -119,7 +122,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Train all methods, Top-k and STC with as many entries as γ-FedHT sends; print a table, draw a picture."""
-    from gammafl.config import make_config
+    from gammafl.config import merge
 
     layers = _layers(task, config, set_)
     for key in ("seed", "method"):
@@ -127,25 +130,54 @@ def compare(
             raise InputError(f"compare takes --{key}s, not --set {key}")
     if "k" in layers[2].get("compression", {}):
         raise InputError("compare gives Top-k and STC the k that sends as many entries as γ-FedHT; leave out its --set")
-    name = make_config(*layers).task
+    base: dict[str, Any] = {}
+    for layer in layers:
+        base = merge(base, layer)
     from gammafl.report.progress import show_progress
 
     need_torch()
+    from gammafl.methods.registry import names, split_list
     from gammafl.runtimes.run_directory import free_directory
     from gammafl.studies import compare as study
 
-    names, seed_list = study.check_methods(words(methods)), numbers(seeds, "--seeds", 0)
-    path = out or free_directory(Path("runs"), f"compare-{_short(name)}")
+    chosen = study.check_methods(names() if methods is None else split_list(methods))
+    seed_list = numbers(seeds, "--seeds", 0)
+    path = out or free_directory(Path("runs"), f"compare-{_short(base['task'])}")
     if (path / "config.toml").exists():
         raise InputError(f"{path} holds a single run; choose another --out")
     with told_how_to_go_on(command_again(None if out else path), path), show_progress(as_json) as progress:
-        merged = make_config(*layers).model_dump(exclude_none=True)
-        result = study.compare(merged, names, seed_list, path, jobs, progress, _existing(data_dir))
+        result = study.compare(base, chosen, seed_list, path, jobs, progress, _existing(data_dir))
     if as_json:
         print(json.dumps(result.summaries))
     else:
         result.table.print()
         print(f"picture: {result.picture}")
+
+
+@app.command(epilog="Example:  gammafl methods top-k")
+def methods(
+    name: Annotated[str | None, typer.Argument(help="Explain this method; also file.py:function.")] = None,
+) -> None:
+    """List the methods; with a name, what it does, its settings and where it was published."""
+    from gammafl.methods.registry import entry_named, names
+    from gammafl.report.tables import TextTable
+
+    if name is None:
+        rows = [[n, (e := entry_named(n)).label, e.about.partition("\n")[0], e.citation] for n in names()]
+        note = "settings: gammafl methods NAME; a method of your own: --method file.py:function"
+        TextTable("methods", ["name", "label", "what it does", "published in"], rows, note, prose=True).print()
+        return
+    entry = entry_named(name)
+    print(f"{entry.name} ({entry.label})\n\n{entry.about.partition('>>>')[0].strip()}\n")
+    settings = [f"{key}={value}" for key, value in entry.parameters.items() if value is not None]
+    if settings:
+        print(f"defaults: {', '.join(settings)}")
+    if entry.follows:
+        print(f"in a comparison at equal traffic it keeps as many entries as {entry_named(entry.follows).label}")
+    if entry.citation:
+        print(f"published in: {entry.citation}")
+    first = next(iter(entry.parameters), None)
+    print(f"use: gammafl run logistic-mini --method {entry.name}" + (f":{first}=…" if first else ""))
 
 
 @app.command(epilog="Example:  gammafl calibrate --dim 235690 --keep 0.001 --iterations 40000")
@@ -172,9 +204,9 @@ def calibrate(
     if as_json:
         print(json.dumps(result._asdict()))
     else:
-        print(f"λ   = {result.threshold:.4e}   HT:       --set compression.threshold={result.threshold:.6g}")
+        print(f"λ   = {result.threshold:.4e}   HT:       --method ht:threshold={result.threshold:.6g}")
         initial = result.initial_threshold
-        print(f"λ_0 = {initial:.4e}   γ-FedHT:  --set compression.initial_threshold={initial:.6g}")
+        print(f"λ_0 = {initial:.4e}   γ-FedHT:  --method gamma-fedht:initial_threshold={initial:.6g}")
 
 
 @app.command(epilog="Example:  gammafl tasks logistic-fmnist")

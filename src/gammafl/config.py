@@ -12,10 +12,10 @@ import tomli_w
 from pydantic import Field, ValidationError, model_validator
 
 from gammafl.core.errors import InputError
-from gammafl.core.names import METHOD_NAMES, did_you_mean
+from gammafl.core.method import Method
+from gammafl.methods.registry import method_named, split_expression
 from gammafl.settings import (
     Checkpoint,
-    Compression,
     ConstantStepsize,
     ContiguousPartition,
     DirichletPartition,
@@ -40,7 +40,6 @@ from gammafl.wording import in_one_line
 __all__ = [
     "ONLY_SPEED",
     "Checkpoint",
-    "Compression",
     "ConstantStepsize",
     "ContiguousPartition",
     "DirichletPartition",
@@ -82,7 +81,8 @@ class RunConfig(Settings):
     """Everything a run depends on: the same configuration gives the same bytes."""
 
     task: str = Field(..., description="a name, see: gammafl tasks")
-    method: str = Field("gamma-fedht", description=", ".join(METHOD_NAMES))
+    method: str = Field("gamma-fedht", description="a name, see: gammafl methods; or file.py:function")
+    keep: float = Field(0.01, gt=0, le=1, description="the kept fraction, for methods that take one")
     seed: int = Field(0, ge=0, description="of everything random")
     iterations: int = Field(..., ge=1, description="T")
     local_steps: int = Field(5, ge=1, description="E: local steps a round")
@@ -102,7 +102,9 @@ class RunConfig(Settings):
     stepsize: Annotated[InverseStepsize | ExponentialStepsize | ConstantStepsize, Field(discriminator="kind")] = (
         InverseStepsize()
     )
-    compression: Compression = Compression()
+    compression: dict[str, bool | int | float | str] = Field(
+        {}, description="other settings of the method, see: gammafl methods NAME"
+    )
     partition: Annotated[Partition, Field(discriminator="kind")] = LabelPartition()
     averaging: Annotated[TailAverage | ExponentialAverage | NoAverage, Field(discriminator="kind")] = TailAverage()
     input: Input = Input()
@@ -112,16 +114,30 @@ class RunConfig(Settings):
     faults: Faults = Faults()
     limits: UploadLimits = UploadLimits()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _split_expression(cls, table: Any) -> Any:
+        """`method = "top-k:k=5"` means method = "top-k" and compression.k = 5."""
+        if isinstance(table, dict) and isinstance(method := table.get("method"), str):
+            name, settings = split_expression(method)
+            given = table.get("compression", {})
+            if settings and isinstance(given, dict):
+                return {**table, "method": name, "compression": {**given, **settings}}
+        return table
+
     @model_validator(mode="after")
     def _consistent(self) -> "RunConfig":
-        if self.method not in METHOD_NAMES:
-            raise ValueError(f"no method {self.method!r}{did_you_mean(self.method, METHOD_NAMES)}")
+        self.resolved_method()
         if self.iterations % self.local_steps:
             raise ValueError(
                 f"iterations ({self.iterations}) must be a multiple of local_steps ({self.local_steps}):"
                 " a round is local_steps iterations"
             )
         return self
+
+    def resolved_method(self) -> Method:
+        """The method with its settings."""
+        return method_named(self.method, self.compression, keep=self.keep)
 
     @property
     def stepsize_multiplier(self) -> float:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Share = Annotated[float, Field(ge=0, le=1)]
 MULTIPLIER = "unset: 1, and 0.1 from 100 clients on, as in the paper"
@@ -86,29 +86,6 @@ class ExponentialAverage(Settings):
 
 class NoAverage(Settings):
     kind: Literal["none"] = "none"
-
-
-class Compression(Settings):
-    """What the method is made from. Unset: calibrated from `keep` as in the paper's Table II."""
-
-    keep: float = Field(0.01, gt=0, le=1, description="k as a fraction of d, from which λ and λ_0 follow")
-    k: StrictInt | StrictFloat | None = Field(
-        None, description="Top-k and STC: count (int) or fraction (float) instead of keep"
-    )
-    threshold: float | None = Field(None, ge=0, description="λ of HT")
-    initial_threshold: float | None = Field(None, ge=0, description="λ_0 of γ-FedHT")
-    alpha: float = Field(1, gt=0, description="α of λ_t")
-    units: Literal["update", "gradient"] = Field("update", description="λ_t on the update, or λ_t·γ_t")
-    scope: Literal["global", "tensor"] = Field("global", description="Top-k and STC: of the model or of each tensor")
-    values: Literal["f32", "f16"] = Field("f32", description="precision of the values that are not ternary")
-
-    @model_validator(mode="after")
-    def _k_is_count_or_fraction(self) -> "Compression":
-        if isinstance(self.k, float) and not 0 < self.k <= 1:
-            raise ValueError(f"compression.k must be a count (whole number) or a fraction in (0, 1], got {self.k}")
-        if isinstance(self.k, int) and self.k < 0:
-            raise ValueError(f"compression.k must not be negative, got {self.k}")
-        return self
 
 
 class Input(Settings):

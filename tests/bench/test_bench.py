@@ -16,7 +16,9 @@ from gammafl.bench.ours import make_task
 from gammafl.bench.peers import work
 from gammafl.core import threads
 from gammafl.core.compressors import HardThreshold, TopK
-from gammafl.core.error_feedback import ErrorFeedback
+from gammafl.core.memory import Residual
+from gammafl.core.method import as_method
+from gammafl.core.moment import Moment
 from gammafl.report.progress import Silent
 from gammafl.tasks.models import MODELS
 
@@ -29,8 +31,8 @@ def test_what_people_write_in_torch_selects_what_we_select() -> None:
         (TopK(7), compress._top_k(r, u, 7)),
         (TopK(7), compress._lean_top_k(r + u, 7)),
     ):
-        memory = ErrorFeedback(ours, 5000, residual.copy())
-        update = memory.compress(delta, 0)
+        memory = Residual(as_method(ours), 5000, residual.copy())
+        update = memory.propose(delta, Moment())
         order = theirs[0].argsort()
         np.testing.assert_array_equal(update.indices, theirs[0][order])
         np.testing.assert_array_equal(update.values, theirs[1][order])
@@ -50,9 +52,9 @@ def test_alternating_updates_keep_about_a_thousandth_every_time() -> None:
 
 def test_the_sums_that_are_compressed_are_numbers_everywhere_as_in_training() -> None:
     residual, update = measure.residual_and_update(100_000)
-    memory = ErrorFeedback(TopK(100), 100_000, residual)
+    memory = Residual(as_method(TopK(100)), 100_000, residual)
     for turn in range(6):
-        memory.compress(update if turn % 2 == 0 else -update, 0)
+        memory.propose(update if turn % 2 == 0 else -update, Moment())
         assert np.count_nonzero(memory.residual) > 99_000
         assert memory.residual.std() == pytest.approx(1, rel=0.02)
 

@@ -69,7 +69,7 @@ class Watched(Faulty):
         delta, made = local.delta.astype(np.float64), super().upload(client, local, round_number)
         if made:  # an update that was spoilt is refused by the client itself
             self.computed[client] += delta
-            self.magnitudes[client] += np.abs(delta) + np.abs(self.residuals.memory(client).residual)
+            self.magnitudes[client] += np.abs(delta) + np.abs(self.residuals.residual(client))
         return made
 
 
@@ -99,7 +99,7 @@ def run_one(job: tuple[str, int, str, int | None]) -> Outcome:
     finally:
         server.apply = apply
     summary = summarise(plan, state.totals, records, 0.0)
-    kept = counted + np.array([residuals.memory(client).residual for client in range(plan.clients)], np.float64)
+    kept = counted + np.array([residuals.residual(client) for client in range(plan.clients)], np.float64)
     off = np.abs(carrier.computed - kept)
     missing = sum(record.get("missing", 0) for record in records) / (plan.rounds * plan.participants)
     lost = float(np.linalg.norm(off) / np.linalg.norm(carrier.computed))

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 import gammafl as gf
 from gammafl.config import Faults, RunConfig, make_config
-from gammafl.core.kernels import Vector
+from gammafl.core.arrays import Vector
 from gammafl.federated.plan import Plan
 from gammafl.report.progress import Status
 from gammafl.runtimes import runs
@@ -129,7 +129,7 @@ def soak(rounds: int, folder: Path, gauge: Gauge) -> None:
     def make_plan(config: RunConfig, data_dir: Path | None, say: Say) -> Plan:
         return Plan(
             task=Forgetful(),
-            method=gf.GammaFedHT(0.1, stepsize, iterations=rounds),
+            method=gf.gamma_fedht(initial_threshold=0.1),
             stepsize=stepsize,
             iterations=rounds,
             local_steps=1,

@@ -8,27 +8,43 @@ from hypothesis.extra import numpy as hnp
 
 import gammafl as gf
 from gammafl.core import kernels
-from gammafl.core.compressors import Compressor, DenseTail
-from gammafl.core.kernels import Vector
+from gammafl.core.arrays import Vector
+from gammafl.core.compressors import Compressor
+from gammafl.core.memory import Residual
+from gammafl.core.method import as_method
 
 STEPSIZE = gf.InverseDecay(100, 1000)
 
-COMPRESSORS: dict[str, Compressor] = {
-    "dense": gf.Dense(),
-    "ht": gf.HardThreshold(0.5),
-    "ht-0": gf.HardThreshold(0.0),
-    "gamma-fedht": gf.GammaFedHT(0.8, STEPSIZE, iterations=1000),
-    "top-k-count": gf.TopK(3),
-    "top-k-fraction": gf.TopK(0.1),
-    "top-k-all": gf.TopK(1.0),
-    "stc": gf.STC(0.1),
-    "gamma-fedht-q": gf.GammaFedHTQ(0.8, STEPSIZE, iterations=1000),
-    "ternary-dense": gf.Ternary(gf.Dense()),
-    "half": gf.Half(gf.HardThreshold(0.5)),
-    "dense tail": DenseTail(gf.STC(2), 0),
-    "half-dense": gf.Half(gf.Dense()),
+SCHEDULE = gf.Schedule(STEPSIZE, iterations=1000)
+MOMENT = SCHEDULE.moment(10)
+
+COMPRESSORS: dict[str, gf.Method] = {
+    "dense": gf.fedavg(),
+    "ht": gf.hard_threshold(threshold=0.5),
+    "ht-0": gf.hard_threshold(threshold=0.0),
+    "gamma-fedht": gf.gamma_fedht(initial_threshold=0.8),
+    "top-k-count": gf.top_k(k=3),
+    "top-k-fraction": gf.top_k(keep=0.1),
+    "top-k-all": gf.top_k(keep=1.0),
+    "stc": gf.stc(keep=0.1),
+    "gamma-fedht-q": gf.gamma_fedht_q(initial_threshold=0.8),
+    "ternary-dense": gf.Method(gf.Dense(), values=gf.Ternary()),
+    "half": gf.hard_threshold(threshold=0.5, values="f16"),
+    "half-dense": gf.fedavg(values="f16"),
 }
-ROUNDING = {"stc", "gamma-fedht-q", "ternary-dense", "half", "half-dense", "dense tail"}
+
+
+def remembering(method: gf.Method | Compressor, dim: int, residual: Vector | None = None) -> Residual:
+    """Error feedback with that method."""
+    return Residual(as_method(method), dim, residual)
+
+
+def at(t: int) -> gf.Moment:
+    """Iteration t of the schedule that these tests share."""
+    return SCHEDULE.moment(t)
+
+
+ROUNDING = {"stc", "gamma-fedht-q", "ternary-dense", "half", "half-dense"}
 
 MAX, TINY = np.finfo(np.float32).max, np.float32(1e-42)
 HOSTILE: dict[str, Vector] = {
@@ -53,7 +69,7 @@ every_vector = pytest.mark.parametrize("vector", HOSTILE.values(), ids=HOSTILE)
 @every_compressor
 @every_vector
 def test_an_update_has_the_vectors_dimension_and_sorted_distinct_positions(name: str, vector: Vector) -> None:
-    update = COMPRESSORS[name](vector, 10)
+    update = COMPRESSORS[name](vector, MOMENT)
     assert update.dim == vector.size
     assert update.values.dtype == np.float32
     assert (np.diff(update.indices.astype(np.int64)) > 0).all()
@@ -65,7 +81,7 @@ def test_an_update_has_the_vectors_dimension_and_sorted_distinct_positions(name:
 def test_what_is_not_sent_is_left(name: str, vector: Vector) -> None:
     """sent + rest is the vector: exactly, or up to the one rounding of wanted − sent where values are rounded."""
     rest = vector.copy()
-    sent = COMPRESSORS[name].take(rest, 10).dense()
+    sent = COMPRESSORS[name].add_and_take(np.zeros_like(rest), rest, MOMENT).dense()
     np.testing.assert_array_equal(rest, vector - sent)
     if name not in ROUNDING:
         np.testing.assert_array_equal(sent + rest, vector)
@@ -75,21 +91,21 @@ def test_what_is_not_sent_is_left(name: str, vector: Vector) -> None:
 @every_vector
 def test_compressing_leaves_the_vector_as_it_was(name: str, vector: Vector) -> None:
     before = vector.tobytes()
-    COMPRESSORS[name](vector, 10)
+    COMPRESSORS[name](vector, MOMENT)
     assert vector.tobytes() == before
 
 
 @every_compressor
 @every_vector
 def test_values_sent_have_the_sign_of_what_they_stand_for(name: str, vector: Vector) -> None:
-    update = COMPRESSORS[name](vector, 10)
+    update = COMPRESSORS[name](vector, MOMENT)
     assert (np.sign(update.values) * np.sign(vector[update.indices]) >= 0).all()
 
 
 @every_compressor
 @every_vector
 def test_every_update_travels(name: str, vector: Vector) -> None:
-    update = COMPRESSORS[name](vector, 10)
+    update = COMPRESSORS[name](vector, MOMENT)
     assert gf.decode(gf.encode(update)) == update
 
 
@@ -144,29 +160,32 @@ def test_top_k_takes_a_fraction_as_the_decimal_it_is_written_as() -> None:
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=6), st.floats(0.01, 1))
 def test_top_k_per_tensor_is_top_k_of_each_tensor(sizes: list[int], share: float) -> None:
     vector = np.random.default_rng(sum(sizes)).standard_normal(sum(sizes)).astype(np.float32)
-    update = gf.TopK(share, scope="tensor", sizes=tuple(sizes))(vector)
+    layout = gf.Layout.of({str(i): (size,) for i, size in enumerate(sizes)})
+    update = gf.TopK(share, scope="tensor")(vector, gf.Moment(layout=layout))
     parts = [gf.TopK(share)(part).dense() for part in np.split(vector, np.cumsum(sizes)[:-1])]
     np.testing.assert_array_equal(update.dense(), np.concatenate(parts))
 
 
 def test_ternary_sends_the_mean_magnitude_of_the_kept_values_only() -> None:
     vector = np.array([0.1, -3, 0, 1, 0.2], np.float32)
-    update = gf.STC(2)(vector)
+    update = gf.stc(k=2)(vector)
     np.testing.assert_array_equal(update.indices, [1, 3])
     np.testing.assert_array_equal(update.values, [-2, 2])
 
 
 def test_ternary_around_a_per_tensor_compressor_has_a_magnitude_per_tensor() -> None:
     vector = np.array([8, -4, 0, 0.25, -0.5, 0], np.float32)
-    update = gf.STC(2 / 3, scope="tensor", sizes=(3, 3))(vector)
+    layout = gf.Layout.of({"first": (3,), "second": (3,)})
+    update = gf.stc(keep=2 / 3, scope="tensor")(vector, gf.Moment(layout=layout))
     np.testing.assert_array_equal(update.dense(), [6, -6, 0, 0.375, -0.375, 0])
 
 
 def test_gamma_fedht_is_ht_at_each_iterations_threshold() -> None:
     vector = HOSTILE["normal"]
-    method = gf.GammaFedHT(1.5, STEPSIZE, iterations=1000)
+    compressor = gf.GammaFedHT(1.5)
     for t in (0, 5, 500, 1000):
-        assert method(vector, t) == gf.HardThreshold(method.at(t))(vector, t)
+        moment = SCHEDULE.moment(t)
+        assert compressor(vector, moment) == gf.HardThreshold(compressor.threshold(moment))(vector, moment)
 
 
 @pytest.mark.parametrize("k", [-1, 0.0, 1.5, float("nan")])
@@ -176,27 +195,26 @@ def test_top_k_refuses_what_is_neither_count_nor_fraction(k: float) -> None:
 
 
 def test_a_per_tensor_compressor_needs_sizes_that_add_up() -> None:
-    with pytest.raises(gf.InputError, match="sizes"):
-        gf.TopK(0.1, scope="tensor")
+    with pytest.raises(gf.InputError, match="the model's tensors"):
+        gf.TopK(0.1, scope="tensor")(np.ones(6, np.float32))
+    layout = gf.Layout.of({"first": (2,), "second": (3,)})
     with pytest.raises(gf.InputError, match="add up to 5"):
-        gf.TopK(0.1, scope="tensor", sizes=(2, 3))(np.ones(6, np.float32))
+        gf.TopK(0.1, scope="tensor")(np.ones(6, np.float32), gf.Moment(layout=layout))
 
 
-def test_a_dense_tail_is_sent_whole_and_the_rest_as_by_the_inner_compressor() -> None:
+@pytest.mark.parametrize("method", [gf.top_k(k=5), gf.top_k(k=5, scope="tensor")], ids=str)
+def test_tensors_that_are_whole_are_sent_as_they_are_and_the_rest_as_by_the_compressor(method: gf.Method) -> None:
     vector = HOSTILE["normal"]
-    update = DenseTail(gf.TopK(5), 100)(vector)
+    layout = gf.Layout.of({"weight": (901,)}, whole={"running_mean": (100,)})
+    update = method(vector, gf.Moment(layout=layout))
     assert gf.SparseUpdate(901, update.indices[:5], update.values[:5]) == gf.TopK(5)(vector[:901])
     np.testing.assert_array_equal(update.indices[5:], np.arange(901, 1001))
     np.testing.assert_array_equal(update.values[5:], vector[901:])
 
 
-def test_values_are_rounded_once() -> None:
-    with pytest.raises(gf.InputError, match="once"):
-        gf.Half(gf.STC(5))
-
-
 def test_a_compressor_is_a_value() -> None:
-    assert gf.GammaFedHT(1.5, STEPSIZE, iterations=1000) == gf.GammaFedHT(1.5, STEPSIZE, iterations=1000)
+    assert gf.gamma_fedht(keep=0.1) == gf.gamma_fedht(keep=0.1) != gf.gamma_fedht(keep=0.2)
+    assert len({gf.top_k(), gf.top_k(), gf.stc()}) == 2
     assert gf.HardThreshold(0.5) != gf.HardThreshold(0.25)
     with pytest.raises(AttributeError):
         gf.TopK(3).k = 4  # type: ignore[misc]

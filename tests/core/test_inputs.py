@@ -9,6 +9,7 @@ import torch
 
 import gammafl as gf
 from tests.conftest import vectors
+from tests.core.test_compressors import remembering
 
 DIM = 10
 (VECTOR,) = vectors(1, DIM)
@@ -60,12 +61,12 @@ SHARED: dict[str, Any] = {
 }
 
 TAKERS: dict[str, Callable[[Any], Any]] = {
-    "error feedback": lambda value: gf.ErrorFeedback(gf.TopK(3), DIM).compress(value, 0),
-    "error feedback of all": lambda value: gf.ErrorFeedback(gf.Dense(), DIM).compress(value, 0),
-    "a residual": lambda value: gf.ErrorFeedback(gf.TopK(3), DIM, some(value)),
+    "error feedback": lambda value: remembering(gf.TopK(3), DIM).propose(value, gf.Moment()),
+    "error feedback of all": lambda value: remembering(gf.Dense(), DIM).propose(value, gf.Moment()),
+    "a residual": lambda value: remembering(gf.TopK(3), DIM, some(value)),
     "top-k": gf.TopK(3),
     "a threshold": gf.HardThreshold(0.5),
-    "a quantiser": gf.STC(3),
+    "a quantiser": gf.stc(k=3),
     "values": lambda value: gf.SparseUpdate(DIM, None, value),
     "indices": lambda value: gf.SparseUpdate(DIM, some(value), VECTOR),
 }

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import gammafl as gf
-from gammafl.core.kernels import Vector
+from gammafl.core.arrays import Vector
 from gammafl.core.wire import PositionCoding
 from tests.conftest import vectors
-from tests.core.test_compressors import COMPRESSORS, HOSTILE, every_compressor, every_vector
+from tests.core.test_compressors import COMPRESSORS, HOSTILE, MOMENT, at, every_compressor, every_vector, remembering
 
 MAX = np.float32(np.finfo(np.float32).max)
 SMALLEST = np.float32(2.0**-149)
@@ -26,7 +26,7 @@ def bits(vector: Vector) -> bytes:
 @every_compressor
 @every_vector
 def test_every_wire_format_gives_exactly_the_same_update(name: str, vector: Vector) -> None:
-    update = COMPRESSORS[name](vector, 10)
+    update = COMPRESSORS[name](vector, MOMENT)
     for positions in CODINGS:
         assert gf.decode(gf.encode(update, positions)) == update
         assert gf.decode(gf.encode(update, positions, "f32")) == update
@@ -39,25 +39,25 @@ def test_the_edges_of_float32_arrive_bit_for_bit() -> None:
 
 
 def test_dense_sends_minus_zero_and_denormals_as_they_are() -> None:
-    assert bits(gf.Dense()(EDGES, 1).values) == bits(EDGES)
+    assert bits(gf.Dense()(EDGES).values) == bits(EDGES)
 
 
 @pytest.mark.parametrize("magnitude", [SMALLEST, NORMAL, np.float32(0.1), MAX], ids=str)
 def test_magnitudes_at_the_threshold_stay_and_the_next_float_above_goes(magnitude: np.float32) -> None:
     """All equal: the threshold is to be exceeded, so a round sends nothing of them or all."""
     signs = np.where(np.arange(129) % 2, 1, -1).astype(np.float32)
-    memory = gf.ErrorFeedback(gf.HardThreshold(float(magnitude)), 129)
-    assert len(memory.compress(magnitude * signs, 1)) == 0
+    memory = remembering(gf.HardThreshold(float(magnitude)), 129)
+    assert len(memory.propose(magnitude * signs, at(1))) == 0
     assert bits(memory.residual) == bits(magnitude * signs)
     below = float(np.nextafter(magnitude, np.float32(0)))
-    assert len(gf.HardThreshold(below)(magnitude * signs, 1)) == 129
+    assert len(gf.HardThreshold(below)(magnitude * signs)) == 129
 
 
 def test_denormals_are_remembered_until_they_matter() -> None:
-    memory = gf.ErrorFeedback(gf.HardThreshold(float(10 * SMALLEST)), 65)
+    memory = remembering(gf.HardThreshold(float(10 * SMALLEST)), 65)
     for _ in range(10):
-        assert len(memory.compress(np.full(65, SMALLEST), 1)) == 0
-    sent = memory.compress(np.full(65, SMALLEST), 1)
+        assert len(memory.propose(np.full(65, SMALLEST), at(1))) == 0
+    sent = memory.propose(np.full(65, SMALLEST), at(1))
     assert bits(sent.values) == bits(np.full(65, 11 * SMALLEST, np.float32))
     assert not memory.residual.any()
 
@@ -66,8 +66,8 @@ def test_denormals_are_remembered_until_they_matter() -> None:
 @every_compressor
 def test_lengths_that_fit_no_block_lose_nothing(name: str, dim: int) -> None:
     (vector,) = vectors(1, dim, seed=dim)
-    memory = gf.ErrorFeedback(COMPRESSORS[name], dim)
-    sent = gf.decode(gf.encode(memory.compress(vector, 5))).dense()
+    memory = remembering(COMPRESSORS[name], dim)
+    sent = gf.decode(gf.encode(memory.propose(vector, at(5)))).dense()
     np.testing.assert_array_equal(vector - sent, memory.residual)
 
 

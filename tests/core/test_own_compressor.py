@@ -1,6 +1,6 @@
 """A compressor that is not ours: what it takes and leaves is checked, and a mistake loses nothing."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -8,18 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gammafl as gf
-from gammafl.core import compressors
+from gammafl.core.arrays import Vector
 from gammafl.core.compressors import Compressor
-from gammafl.core.kernels import Vector
+from gammafl.core.method import as_method
 from tests.conftest import vectors
+from tests.core.test_compressors import at, remembering
 from tests.problems import METHODS, plan_for, run
 
 
 class EveryThird(Compressor):
     """As one should be."""
 
-    def take(self, vector: Vector, t: int) -> gf.SparseUpdate:
-        indices = np.arange(t % 3, vector.size, 3)
+    def take(self, vector: Vector, moment: gf.Moment) -> gf.SparseUpdate:
+        indices = np.arange(moment.t % 3, vector.size, 3)
         values = vector[indices]
         vector[indices] = 0
         return gf.SparseUpdate(vector.size, indices, values)
@@ -28,20 +29,20 @@ class EveryThird(Compressor):
 class Rounded(EveryThird):
     """Sends whole numbers, and leaves the rounding error."""
 
-    def take(self, vector: Vector, t: int) -> gf.SparseUpdate:
+    def take(self, vector: Vector, moment: gf.Moment) -> gf.SparseUpdate:
         values = np.rint(vector)
         vector -= values
         return gf.SparseUpdate(vector.size, None, values)
 
 
 class Forgetful(EveryThird):
-    def take(self, vector: Vector, t: int) -> gf.SparseUpdate:
-        return super().take(vector.copy(), t)
+    def take(self, vector: Vector, moment: gf.Moment) -> gf.SparseUpdate:
+        return super().take(vector.copy(), moment)
 
 
 class Negated(EveryThird):
-    def take(self, vector: Vector, t: int) -> gf.SparseUpdate:
-        update = super().take(vector, t)
+    def take(self, vector: Vector, moment: gf.Moment) -> gf.SparseUpdate:
+        update = super().take(vector, moment)
         return gf.SparseUpdate(update.dim, update.indices, -update.values)
 
 
@@ -49,7 +50,7 @@ class Returns(EveryThird):
     def __init__(self, value: Any) -> None:
         self.value = value
 
-    def take(self, vector: Vector, t: int) -> Any:
+    def take(self, vector: Vector, moment: gf.Moment) -> Any:
         vector[:] = 0
         return self.value
 
@@ -59,12 +60,12 @@ class LeavesNothing(EveryThird):
 
 
 class Fails(EveryThird):
-    def take(self, vector: Vector, t: int) -> gf.SparseUpdate:
+    def take(self, vector: Vector, moment: gf.Moment) -> gf.SparseUpdate:
         vector[:] = 7
         raise RuntimeError("own mistake")
 
 
-MISTAKES: dict[str, tuple[Compressor, str]] = {
+MISTAKES: dict[str, tuple[Compressor | gf.Method, str]] = {
     "forgets to take it out": (Forgetful(), "Forgetful.take must move what it returns out of the vector"),
     "sends another sign": (Negated(), "must move what it returns"),
     "returns nothing": (Returns(None), r"must return what it took as gf.SparseUpdate.*NoneType"),
@@ -74,7 +75,7 @@ MISTAKES: dict[str, tuple[Compressor, str]] = {
     "returns positions twice": (Returns(gf.SparseUpdate(30, [1, 1], [2.0, 2.0])), "do not increase"),
     "returns NaN": (Returns(gf.SparseUpdate(30, [1], [np.nan])), "must move what it returns"),
     "leaves something after all": (LeavesNothing(), "leaves_a_rest = False but left"),
-    "forgets, as a part of ours": (compressors.DenseTail(Forgetful(), 5), "must move what it returns"),
+    "forgets, with rounded values": (gf.Method(Forgetful(), values=gf.Half()), "must move what it returns"),
 }
 
 
@@ -82,50 +83,87 @@ MISTAKES: dict[str, tuple[Compressor, str]] = {
 def test_a_mistake_is_a_sentence_and_the_residual_stays(mistake: str) -> None:
     method, sentence = MISTAKES[mistake]
     start, delta = vectors(2, 30)
-    memory = gf.ErrorFeedback(method, 30, start.copy())
+    memory = remembering(method, 30, start.copy())
     with pytest.raises(gf.InputError, match=sentence):
-        memory.compress(delta, 5)
+        memory.propose(delta, at(5))
     assert memory.residual.tobytes() == start.tobytes()
     with pytest.raises(gf.InputError, match=sentence):
-        method(delta, 5)
+        as_method(method)(delta, at(5))
 
 
 def test_the_residual_stays_when_a_compressor_fails() -> None:
     start, delta = vectors(2, 30)
-    memory = gf.ErrorFeedback(Fails(), 30, start.copy())
+    memory = remembering(Fails(), 30, start.copy())
     with pytest.raises(RuntimeError, match="own mistake"):
-        memory.compress(delta, 5)
+        memory.propose(delta, at(5))
     assert memory.residual.tobytes() == start.tobytes()
+
+
+class Meddling(EveryThird):
+    """Writes into the update that it is given, keeps the residual, and returns the same array each time."""
+
+    kept: ClassVar[list[Vector]] = []
+    values = np.zeros(10, np.float32)
+
+    def add_and_take(self, delta: Vector, residual: Vector, moment: gf.Moment) -> gf.SparseUpdate:
+        for old in self.kept:
+            old[:] = 99
+        self.kept.append(residual)
+        residual += delta
+        delta[:] = 0
+        self.values[:] = residual[::3]
+        residual[::3] = 0
+        return gf.SparseUpdate(30, np.arange(0, 30, 3), self.values)
+
+
+def test_a_compressor_sees_copies_alone() -> None:
+    deltas = vectors(4, 30)
+    before = [delta.copy() for delta in deltas]
+    first, second = remembering(Meddling(), 30), remembering(Meddling(), 30)
+    updates = [memory.propose(delta, at(3)) for memory, delta in zip([first, second] * 2, deltas, strict=True)]
+    for memory, number in ((first, 0), (second, 1)):
+        sent = updates[number].dense() + updates[number + 2].dense()
+        np.testing.assert_allclose(sent + memory.residual, before[number] + before[number + 2], atol=1e-6)
+    assert all(np.array_equal(a, b) for a, b in zip(deltas, before, strict=True))
 
 
 numbers = st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-(2.0**100), max_value=2.0**100)
 
 
-@pytest.mark.parametrize("method", [EveryThird(), Rounded(), gf.Ternary(EveryThird()), gf.Half(EveryThird())])
+@pytest.mark.parametrize(
+    "method",
+    [
+        gf.Method(EveryThird()),
+        gf.Method(Rounded()),
+        gf.Method(EveryThird(), values=gf.Ternary()),
+        gf.Method(EveryThird(), values=gf.Half()),
+    ],
+    ids=["as it is", "rounded", "ternary", "half"],
+)
 @given(deltas=st.lists(st.lists(numbers, min_size=7, max_size=7), min_size=1, max_size=4))
-def test_a_compressor_in_order_is_accepted_whatever_the_numbers(method: Compressor, deltas: list[list[float]]) -> None:
-    memory = gf.ErrorFeedback(method, 7)
+def test_a_compressor_in_order_is_accepted_whatever_the_numbers(method: gf.Method, deltas: list[list[float]]) -> None:
+    memory = remembering(method, 7)
     for t, delta in enumerate(deltas):
-        memory.compress(np.array(delta, np.float32), t)
+        memory.propose(np.array(delta, np.float32), at(t))
 
 
 @pytest.mark.parametrize("name", METHODS)
 @given(delta=st.lists(numbers, min_size=7, max_size=7))
 def test_our_own_would_pass_the_same_check(name: str, delta: list[float]) -> None:
-    """`is_proven` spares them the look, not the property."""
+    """Being `proven` spares them the look, not the property."""
     vector = np.array(delta, np.float32)
     rest = vector.copy()
-    update = METHODS[name].take(rest, 5)
-    compressors.check_taken(METHODS[name], vector, update, rest)
+    update = METHODS[name].add_and_take(np.zeros_like(rest), rest, at(5))
+    METHODS[name].check(vector, update, rest)
 
 
 def test_a_subclass_of_ours_is_not_ours() -> None:
     class Spoilt(gf.TopK):
-        def take(self, vector: Vector, t: int) -> gf.SparseUpdate:
-            return super().take(vector.copy(), t)
+        def take(self, vector: Vector, moment: gf.Moment) -> gf.SparseUpdate:
+            return super().take(vector.copy(), moment)
 
     with pytest.raises(gf.InputError, match=r"Spoilt.take must move"):
-        gf.ErrorFeedback(Spoilt(3), 30).compress(vectors(1, 30)[0], 5)
+        remembering(Spoilt(3), 30).propose(vectors(1, 30)[0], at(5))
 
 
 def test_the_simulator_takes_an_own_compressor_and_refuses_a_forgetful_one() -> None:

@@ -1,6 +1,7 @@
 """Thresholds: the shape of λ_t, and the paper's Table II from its own settings."""
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -8,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gammafl as gf
-from gammafl.core.methods import MethodSettings, make_method
 from gammafl.core.thresholds import calibrate
 
 INVERSE = gf.InverseDecay(100, 1000)
@@ -42,12 +42,15 @@ def test_table_2s_gpt2_row_follows_from_other_lengths_than_the_papers_1000_itera
     assert f"{long.initial_threshold:.2e}" == "9.02e-03"
 
 
+def thresholds(compressor: gf.GammaFedHT, schedule: gf.Schedule, iterations: Iterable[float]) -> np.ndarray:
+    return np.array([compressor.threshold(schedule.moment(int(t))) for t in iterations])
+
+
 @given(st.floats(0.5, 3), st.sampled_from([INVERSE, EXPONENTIAL]), st.integers(100, 50_000))
 def test_the_threshold_rises_then_falls_and_ends_where_it_began(
     alpha: float, stepsize: gf.InverseDecay, length: int
 ) -> None:
-    threshold = gf.StepsizeAware(1.0, stepsize, length, alpha)
-    values = np.array([threshold(t) for t in np.linspace(0, length, 200).astype(int)])
+    values = thresholds(gf.GammaFedHT(1.0, alpha), gf.Schedule(stepsize, length), np.linspace(0, length, 200))
     peak = values.argmax()
     assert (np.diff(values[: peak + 1]) >= 0).all()
     assert (np.diff(values[peak:]) <= 0).all()
@@ -59,28 +62,37 @@ def test_the_formula_is_the_papers_line_11() -> None:
     initial, alpha, T, t = 0.3, 1.7, 5_000, 1_234  # noqa: N806
     g, g0, gT = INVERSE(t), INVERSE(0), INVERSE(T)  # noqa: N806
     expected = initial * math.sqrt(g**alpha * (g0 * gT) ** (alpha / 2) / (g ** (2 * alpha) + (g0 * gT) ** alpha))
-    assert gf.StepsizeAware(initial, INVERSE, T, alpha)(t) == pytest.approx(expected, rel=1e-12)
-    in_gradient_units = gf.GammaFedHT(initial, INVERSE, T, alpha, units="gradient").at(t)
+    moment = gf.Schedule(INVERSE, T).moment(t)
+    assert gf.GammaFedHT(initial, alpha).threshold(moment) == pytest.approx(expected, rel=1e-12)
+    in_gradient_units = gf.GammaFedHT(initial, alpha, units="gradient").threshold(moment)
     assert in_gradient_units == pytest.approx(expected * g, rel=1e-12)
 
 
 def test_with_a_constant_stepsize_the_matched_threshold_gives_back_the_fixed_one() -> None:
     initial = gf.matched_threshold(0.05, gf.Constant(0.1), iterations=1000)
-    assert gf.StepsizeAware(initial, gf.Constant(0.1), 1000)(500) == pytest.approx(0.05)
+    assert gf.GammaFedHT(initial).threshold(gf.Schedule(0.1, 1000).moment(500)) == pytest.approx(0.05)
 
 
 @given(st.floats(0.5, 3), st.integers(2, 5000))
 def test_matching_makes_the_mean_of_inverse_squares_equal(alpha: float, T: int) -> None:  # noqa: N803
-    threshold = gf.StepsizeAware(gf.matched_threshold(0.05, INVERSE, T, alpha), INVERSE, T, alpha)
-    budget = np.mean([1 / threshold(t) ** 2 for t in range(T + 1)])
+    compressor = gf.GammaFedHT(gf.matched_threshold(0.05, INVERSE, T, alpha), alpha)
+    budget = np.mean(1 / thresholds(compressor, gf.Schedule(INVERSE, T), range(T + 1)) ** 2)
     assert budget == pytest.approx(1 / 0.05**2, rel=1e-9)
 
 
 def test_gradient_units_make_plain_ht_follow_the_stepsize_too() -> None:
-    settings = MethodSettings(10_250, (10_250,), INVERSE, 1000, threshold=0.5, units="gradient")
-    method = make_method("ht", settings)
-    assert isinstance(method, gf.HardThreshold)
-    assert method.at(700) == pytest.approx(0.5 * INVERSE(700))
+    compressor = gf.HardThreshold(0.5, units="gradient")
+    assert compressor.threshold(gf.Schedule(INVERSE, 1000).moment(700)) == pytest.approx(0.5 * INVERSE(700))
+
+
+@pytest.mark.parametrize("method", [gf.gamma_fedht(keep=0.01), gf.gamma_fedht(keep=0.01, alpha=2)], ids=str)
+def test_the_papers_level_gives_a_shaped_threshold_the_budget_of_the_fixed_one(method: gf.Method) -> None:
+    schedule, fixed = gf.Schedule(INVERSE, 2000), gf.hard_threshold(keep=0.01)
+    scale = method.scale(10_250, schedule)
+    assert isinstance(method.compressor, gf.GammaFedHT)
+    values = [method.compressor.threshold(schedule.moment(t, scale)) for t in range(2001)]
+    assert fixed.scale(10_250, schedule) == 0.0494
+    assert np.mean(np.power(values, -2.0)) == pytest.approx(1 / 0.0494**2, rel=1e-9)
 
 
 @pytest.mark.parametrize(("stepsize", "alpha"), [(gf.ExponentialDecay(0.1, 0.5, 1), 1.0), (INVERSE, 5000.0)])
@@ -94,7 +106,7 @@ def test_a_threshold_that_is_none_is_refused(bad: float) -> None:
     with pytest.raises(gf.InputError, match="threshold"):
         gf.HardThreshold(bad)
     with pytest.raises(gf.InputError, match="threshold"):
-        gf.GammaFedHT(bad, INVERSE, iterations=10)
+        gf.GammaFedHT(bad)
 
 
 @pytest.mark.parametrize(("keep", "dim"), [(0, 10), (1.5, 10), (0.1, 0)])

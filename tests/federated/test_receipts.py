@@ -6,13 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gammafl as gf
-from gammafl.core.compressors import Compressor
+from gammafl.core.memory import Residual
 from gammafl.federated.client import Outbox
 from gammafl.federated.receipts import Receipt, Receipts, Sender, digest
 from gammafl.tasks.base import LocalUpdate
-from tests.problems import METHODS
+from tests.problems import METHODS, STEPSIZE
 
 DIM = 20
+SCHEDULE = gf.Schedule(STEPSIZE, iterations=200)
 SENDER = Sender("3", "first")
 FATES = ("arrives", "is lost", "arrives, address forgotten", "is lost, address forgotten")
 
@@ -28,15 +29,16 @@ def absent_receipt(receipts: Receipts, address: int) -> Receipt | None:
     return entries.get(digest(SENDER.incarnation))
 
 
-def exact(method: Compressor) -> bool:
-    return not repr(method).startswith("Ternary")
+def exact(method: gf.Method) -> bool:
+    return method.values.exact
 
 
 @pytest.mark.parametrize("name", METHODS)
 @given(fates=st.lists(st.sampled_from(FATES), max_size=12))
 def test_what_was_computed_is_applied_once_or_remembered(name: str, fates: list[str]) -> None:
     method = METHODS[name]
-    receipts, outbox = Receipts(), Outbox(gf.ErrorFeedback(method, DIM))
+    memory = Residual(method, DIM)
+    receipts, outbox = Receipts(), Outbox(memory)
     computed, applied = np.zeros(DIM, np.float64), np.zeros(DIM, np.float64)
     for round_number, fate in enumerate(fates):
         address = round_number if "forgotten" in fate else 0
@@ -47,7 +49,7 @@ def test_what_was_computed_is_applied_once_or_remembered(name: str, fates: list[
             payload = outbox.send_again(LocalUpdate(delta, 0.0))
         else:
             outbox.settle(receipt.accepted if receipt else 0)
-            payload = outbox.send(LocalUpdate(delta, 0.0), 5 * round_number + 5)
+            payload = outbox.send(LocalUpdate(delta, 0.0), SCHEDULE.moment(5 * round_number + 5))
         if "arrives" in fate:
             receipts.met(address, SENDER)
             if receipts.refusal(SENDER, outbox.number) is None:
@@ -55,7 +57,7 @@ def test_what_was_computed_is_applied_once_or_remembered(name: str, fates: list[
                 applied += gf.decode(payload).dense()
     outbox.settle(receipts.last(SENDER))
     tolerance = 0 if exact(method) else 1e-5
-    np.testing.assert_allclose(applied + outbox.memory.residual, computed, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(applied + memory.residual, computed, rtol=0, atol=tolerance)
 
 
 def test_a_replay_is_refused_and_the_next_upload_is_not() -> None:

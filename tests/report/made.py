@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gammafl.config import make_config, to_toml
+from gammafl.runtimes.run_directory import HEADING
 from gammafl.studies.catalogue import study_named
 from gammafl.studies.output import to_json, verdicts
 from gammafl.studies.results import Results, Run
@@ -83,7 +84,7 @@ def made_run(out: Path, method: str = "ht", seed: int = 0, finished: bool = True
         settings_of("logistic-mini"), {"task": "logistic-mini", "method": method, "seed": seed}, settings
     )
     out.mkdir(parents=True)
-    (out / "config.toml").write_text(to_toml(config))
+    (out / "config.toml").write_text(HEADING + to_toml(config))
     records = [
         {"round": i, "iteration": 5 * i, "participants": [0, 1], "kept": 20, "uplink_bytes": 100}
         | ({"metric": 0.02 * i, "loss": 1 / i} if i % 2 == 0 else {})

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import gammafl as gf
 from gammafl import seeds
 from gammafl.config import Faults, make_config
-from gammafl.core.kernels import Vector
+from gammafl.core.arrays import Vector
 from gammafl.federated import rounds, server
 from gammafl.federated.client import Upload
 from gammafl.federated.limits import Limits
@@ -82,7 +82,7 @@ def computed(plan: Plan, records: Sequence[Record]) -> NDArray[np.float64]:
 def test_what_was_computed_is_counted_once_or_remembered_exactly(name: str, faults: Faults) -> None:
     plan = plan_for(METHODS[name], Dyadic(), faults=faults)
     residuals, records, counted = run(plan)
-    remembered = np.array([residuals.memory(client).residual for client in range(4)], np.float64)
+    remembered = np.array([residuals.residual(client) for client in range(4)], np.float64)
     assert np.array_equal(counted + remembered, computed(plan, records))
 
 
@@ -90,7 +90,7 @@ def test_what_was_computed_is_counted_once_or_remembered_exactly(name: str, faul
 def test_with_rounded_values_it_is_so_up_to_the_roundings(name: str) -> None:
     plan = plan_for(METHODS[name], Dyadic(), faults=ALL_KINDS)
     residuals, records, counted = run(plan)
-    remembered = np.array([residuals.memory(client).residual for client in range(4)], np.float64)
+    remembered = np.array([residuals.residual(client) for client in range(4)], np.float64)
     np.testing.assert_allclose(counted + remembered, computed(plan, records), atol=1e-4)
 
 
@@ -123,7 +123,7 @@ def test_a_client_that_lost_an_upload_trains_on_from_it() -> None:
 def test_without_confirmation_updates_are_lost() -> None:
     plan = plan_for(METHODS["top-k"], Dyadic(), faults=ALL_KINDS.model_copy(update={"confirmed": False}))
     residuals, records, counted = run(plan)
-    remembered = np.array([residuals.memory(client).residual for client in range(4)], np.float64)
+    remembered = np.array([residuals.residual(client) for client in range(4)], np.float64)
     assert np.abs(counted + remembered - computed(plan, records)).max() > 0.1
 
 
@@ -156,7 +156,7 @@ def test_within_its_limits_a_client_sends_what_it_may_and_keeps_the_rest() -> No
     plan = plan_for(METHODS["fedavg"], Dyadic(), upload_limits=Limits(entries=4))
     residuals, records, counted = run(plan)
     assert all(record["kept"] == 4 * plan.participants and "refused" not in record for record in records)
-    remembered = np.array([residuals.memory(client).residual for client in range(4)], np.float64)
+    remembered = np.array([residuals.residual(client) for client in range(4)], np.float64)
     assert np.array_equal(counted + remembered, computed(plan, records))
 
 

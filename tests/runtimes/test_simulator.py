@@ -12,9 +12,9 @@ from torch.utils.data import Dataset, TensorDataset
 
 import gammafl as gf
 from gammafl import seeds
-from gammafl.core.names import METHOD_NAMES
+from gammafl.methods.registry import OURS
 from gammafl.report.progress import show_bytes, show_metric
-from gammafl.tasks.base import by_name
+from gammafl.tasks.base import layout_of
 from gammafl.tasks.samples import as_samples
 from gammafl.tasks.torch_task import TorchTask
 from tests.problems import blobs
@@ -27,7 +27,7 @@ def network() -> nn.Sequential:
     return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 3))
 
 
-@pytest.mark.parametrize("method", METHOD_NAMES)
+@pytest.mark.parametrize("method", OURS)
 def test_every_method_learns_with_ones_own_model_and_data(method: str) -> None:
     clients, test = blobs()
     result = gf.simulate(
@@ -158,7 +158,7 @@ def test_running_statistics_travel_and_are_averaged() -> None:
     model = task.initial_model(seeds.generator(0, "model"))
     rngs = [seeds.generator(0, "batches", 0, client) for client in range(4)]
     steps = np.array([STEPSIZE(t) for t in range(5)], np.float32)
-    alone = [by_name(task, model - u.delta)["1.running_var"] for u in task.train(range(4), model, steps, rngs)]
+    alone = [layout_of(task).split(model - u.delta)["1.running_var"] for u in task.train(range(4), model, steps, rngs)]
     np.testing.assert_allclose(together.model.state_dict()["1.running_var"], np.mean(alone, axis=0), rtol=1e-4)
     assert together.summary["dim"] == 8 * 16 + 16 + 2 * 16 + 16 * 3 + 3 + 2 * 16
 
@@ -188,7 +188,7 @@ def test_statistics_that_travel_need_weights_that_sum_to_one() -> None:
         {"batch_size": 0},
         {"seed": -1},
         {"evaluate_every": 0},
-        {"stepsize": 0.1},
+        {"stepsize": "fast"},
         {"method": gf.Dense},
         {"iterations": 20.0},
         {"iterations": 7},

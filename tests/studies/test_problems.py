@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import gammafl as gf
+from gammafl.core.thresholds import Units
 from gammafl.report.progress import Silent
 from gammafl.studies.jobs_theory import TheoryJob
 from gammafl.studies.problems import CONVEXITY, LARGEST, Kind, Separable
@@ -56,12 +58,14 @@ def test_g_and_gamma_are_the_largest_that_were_met() -> None:
 
 
 def test_both_units_start_with_the_same_threshold_and_only_one_follows_the_stepsize(tmp_path: Path) -> None:
-    update, gradient = (
-        TheoryJob("strongly-convex", 0, tmp_path, "gamma-fedht", 10_000, units).compressor()
-        for units in ("update", "gradient")
-    )
-    assert update.at(0) == pytest.approx(gradient.at(0))  # type: ignore[attr-defined]
-    assert gradient.at(10_000) < update.at(10_000) / 10  # type: ignore[attr-defined]
+    def threshold(units: Units, t: int) -> float:
+        job = TheoryJob("strongly-convex", 0, tmp_path, "gamma-fedht", 10_000, units)
+        compressor = job.compression().compressor
+        assert isinstance(compressor, gf.GammaFedHT)
+        return compressor.threshold(gf.Schedule(job.stepsize, 10_000).moment(t))
+
+    assert threshold("update", 0) == pytest.approx(threshold("gradient", 0))
+    assert threshold("gradient", 10_000) < threshold("update", 10_000) / 10
 
 
 def test_compression_changes_the_run_and_raises_its_bound(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from torch import nn
 
 import gammafl as gf
 from gammafl.config import Input, make_config
-from gammafl.tasks.base import dimension, tensor_sizes
+from gammafl.tasks.base import layout_of
 from gammafl.tasks.build import build_task, normaliser, to_32
 from gammafl.tasks.data.images import fashion_mnist_mini
 from gammafl.tasks.presets import PRESETS
@@ -24,15 +24,15 @@ def task() -> TorchTask:
 
 
 def test_the_logistic_model_has_the_papers_10250_parameters(task: TorchTask) -> None:
-    assert dimension(task) == 10_250
-    assert tensor_sizes(task) == (10_240, 10)
+    assert layout_of(task).dim == 10_250
+    assert layout_of(task).sizes == (10_240, 10)
 
 
 def test_the_defaults_are_the_papers() -> None:
     config = make_config(PRESETS["logistic-fmnist"].settings, {"task": "logistic-fmnist", "method": "gamma-fedht"})
     assert (config.iterations, config.local_steps, config.batch_size) == (20_000, 5, 50)
-    assert (config.clients, config.participants, config.compression.alpha) == (10, 5, 1)
-    assert config.compression.keep == 0.01
+    assert (config.clients, config.participants, config.keep) == (10, 5, 0.01)
+    assert config.resolved_method() == gf.gamma_fedht(keep=0.01)
     assert config.rounds * 4 * 10_250 == 164_000_000  # 156.40 MiB in Table III
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gammafl.tasks.own import _module_name
+from gammafl.methods.files import _module_name
 from tests.test_cli import gammafl
 
 DOCUMENT = (Path(__file__).parents[2] / "docs/own-task.md").read_text()

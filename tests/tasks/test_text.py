@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import gammafl as gf
-from gammafl.tasks.base import dimension
+from gammafl.tasks.base import layout_of
 from gammafl.tasks.data.text import read_sotu, read_wikitext, sotu_documents, tokenise, wikitext_documents
 from gammafl.tasks.language import CausalLanguageModel, TokenSamples, _initialise, token_loss
 from gammafl.tasks.torch_task import TorchTask
@@ -84,7 +84,7 @@ def test_a_small_gpt2_learns_and_its_embeddings_stay_tied() -> None:
     task = TorchTask(
         "tiny", network, clients, clients[0], 1, loss=token_loss, metric="perplexity", initialise=_initialise
     )
-    assert dimension(task) == sum(p.numel() for p in network.parameters())
+    assert layout_of(task).dim == sum(p.numel() for p in network.parameters())
     start = task.initial_model(np.random.default_rng(0))
     assert start.tobytes() == task.initial_model(np.random.default_rng(0)).tobytes()
     assert start.tobytes() != task.initial_model(np.random.default_rng(1)).tobytes()

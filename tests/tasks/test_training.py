@@ -18,8 +18,8 @@ from torch.utils.data import TensorDataset
 import gammafl as gf
 from gammafl.config import Input
 from gammafl.core import threads as core_threads
+from gammafl.core.arrays import Vector
 from gammafl.core.jit import compiled_reordering
-from gammafl.core.kernels import Vector
 from gammafl.tasks import softmax_steps
 from gammafl.tasks.base import LocalUpdate
 from gammafl.tasks.build import normaliser

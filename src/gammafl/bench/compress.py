@@ -22,8 +22,8 @@ from gammafl.bench.measure import (
     verdict,
 )
 from gammafl.core import kernels, threads
+from gammafl.core.arrays import Vector
 from gammafl.core.compressors import HardThreshold, TopK
-from gammafl.core.kernels import Vector
 from gammafl.report.tables import TextTable
 
 COPY, READ = "copy of 12 bytes an element", "reading 8 bytes an element"

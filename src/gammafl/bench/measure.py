@@ -7,9 +7,12 @@ from statistics import median
 
 import numpy as np
 
+from gammafl.core.arrays import Vector
 from gammafl.core.compressors import Compressor, HardThreshold
-from gammafl.core.error_feedback import ErrorFeedback
-from gammafl.core.kernels import Vector, largest_magnitude
+from gammafl.core.kernels import largest_magnitude
+from gammafl.core.memory import Residual
+from gammafl.core.method import as_method
+from gammafl.core.moment import Moment
 from gammafl.core.sparse import SparseUpdate
 
 Work = Callable[[], object]
@@ -65,10 +68,11 @@ def alternating(
     method: Compressor, residual: Vector, update: Vector, largest: float | None = None
 ) -> Callable[[], SparseUpdate]:
     """Compression with error feedback of `update` and −`update` in turn: a threshold keeps as many each time."""
-    memory, turns = ErrorFeedback(method, update.size, residual.copy()), cycle([update, -update])
+    memory, turns = Residual(as_method(method), update.size, residual.copy()), cycle([update, -update])
+    moment = Moment()
     for _ in range(2):
-        memory.compress(next(turns), 0, largest)
-    return lambda: memory.compress(next(turns), 0, largest)
+        memory.propose(next(turns), moment, largest)
+    return lambda: memory.propose(next(turns), moment, largest)
 
 
 def fused(dim: int) -> Callable[[], SparseUpdate]:

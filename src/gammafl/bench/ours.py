@@ -13,13 +13,12 @@ import numpy as np
 from gammafl.bench.peers import work
 from gammafl.config import EvaluationSettings, Input, NoAverage
 from gammafl.core import threads
-from gammafl.core.methods import MethodSettings, make_method
 from gammafl.core.stepsizes import Constant
 from gammafl.federated import rounds
 from gammafl.federated.plan import Plan
 from gammafl.federated.residuals import ResidualStore
+from gammafl.methods.gamma_fedht import gamma_fedht
 from gammafl.runtimes.simulator import InProcess
-from gammafl.tasks.base import dimension, tensor_sizes
 from gammafl.tasks.build import normaliser
 from gammafl.tasks.samples import ImageShards
 from gammafl.tasks.torch_task import TorchTask
@@ -46,10 +45,9 @@ def make_plan(task: TorchTask, threshold: float, participants: int, local_steps:
     """γ-FedHT with a constant stepsize, so that λ_t is constant too; evaluated after the last round only."""
     stepsize, iterations = Constant(work.LEARNING_RATE), rounds_made * local_steps
     initial = math.sqrt(2) * threshold
-    settings = MethodSettings(dimension(task), tensor_sizes(task), stepsize, iterations, initial_threshold=initial)
     return Plan(
         task,
-        make_method("gamma-fedht", settings),
+        gamma_fedht(initial_threshold=initial),
         stepsize,
         iterations,
         local_steps,

@@ -13,8 +13,8 @@ from gammafl.bench import ours
 from gammafl.bench.measure import medians, repeated, show_seconds
 from gammafl.bench.peers.work import Work
 from gammafl.core import aggregate, threads
-from gammafl.core.error_feedback import ErrorFeedback
 from gammafl.core.jit import REORDERED
+from gammafl.core.memory import Residual
 from gammafl.core.wire import decode, encode
 from gammafl.federated import rounds
 from gammafl.federated.plan import Plan
@@ -184,14 +184,14 @@ def upload_table(repeats: int) -> TextTable:
     random, dim = np.random.default_rng(0), plan.dim
     delta = random.standard_normal(dim, np.float32)
     delta *= np.float32(ours.THRESHOLDS["logistic"] / np.quantile(np.abs(delta), 0.99))
-    memory, turns = ErrorFeedback(plan.method, dim), [delta, -delta]
-    update = memory.compress(delta, 1)
+    memory, turns, moment = Residual(plan.method, dim), [delta, -delta], plan.moment(0)
+    update = memory.propose(delta, moment)
     memory.residual[:] = 0
     payload, model = encode(update), np.zeros(dim, np.float32)
 
     def compress() -> None:
         turns.reverse()
-        memory.compress(turns[0], 1, 1.0)
+        memory.propose(turns[0], moment, 1.0)
 
     calls: dict[str, Callable[[], object]] = {
         f"compressing {dim:,} elements": repeated(compress, TIMES),

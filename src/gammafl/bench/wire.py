@@ -8,7 +8,7 @@ import numpy as np
 
 from gammafl.bench.measure import Work, fused, medians, repeated, show_seconds, verdict
 from gammafl.core import aggregate
-from gammafl.core.kernels import Vector
+from gammafl.core.arrays import Vector
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import HEADER, decode, encode
 from gammafl.report.tables import TextTable

@@ -7,14 +7,15 @@ from typing import Literal
 import numpy as np
 
 from gammafl.core import kernels
+from gammafl.core.arrays import Vector
 from gammafl.core.errors import require
-from gammafl.core.kernels import Vector
 from gammafl.core.sparse import SparseUpdate
 
 Weighting = Literal["paper", "normalized"]
 
-LARGEST_MODEL = float(np.finfo(np.float32).max) / 2
-"""No element of a model may be larger. Below it the difference of two models is finite too."""
+LARGEST_MODEL = float(np.finfo(np.float32).max) / 4
+"""No element of a model may be larger. A model and the sum of a round's updates are each within it, and so is every
+difference of two models within float32."""
 
 
 def weights(shares: Sequence[float], clients: int, weighting: Weighting = "paper", picked: int = 0) -> list[float]:
@@ -45,15 +46,18 @@ def weights(shares: Sequence[float], clients: int, weighting: Weighting = "paper
     return [len(shares) / size * (share / total) for share in scaled]
 
 
-def room(model: Vector, total_weight: float) -> float:
-    """How large an element of an update may be, so that updates of this total weight keep the model finite."""
-    return (LARGEST_MODEL - kernels.largest_magnitude(model)) / max(1.0, total_weight)
+def largest_value(total_weight: float) -> float:
+    """How large an element of an update may be, where all updates of a round have this total weight.
+
+    A model within `LARGEST_MODEL` is then finite after the round, whatever the updates are.
+    """
+    return LARGEST_MODEL / max(1.0, total_weight)
 
 
-def stays_finite(model: Vector, updates: Sequence[SparseUpdate], update_weights: Sequence[float]) -> bool:
-    """Whether `subtract` can't lead beyond what float32 holds."""
-    steps = (weight * kernels.largest_magnitude(u.values) for u, weight in zip(updates, update_weights, strict=True))
-    return kernels.largest_magnitude(model) + sum(steps) < 2 * LARGEST_MODEL
+def clamp(model: Vector) -> None:
+    """Sets elements beyond `LARGEST_MODEL` to it. One that a client has spoilt then costs the others nothing."""
+    if kernels.largest_magnitude(model) > LARGEST_MODEL:
+        np.clip(model, -LARGEST_MODEL, LARGEST_MODEL, out=model)
 
 
 def subtract(model: Vector, updates: Sequence[SparseUpdate], update_weights: Sequence[float]) -> None:

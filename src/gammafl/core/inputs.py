@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError, require
-from gammafl.core.kernels import Vector
 
 NUMBERS = "fiub"
 """Kinds of numpy's types that are real numbers."""

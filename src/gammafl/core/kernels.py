@@ -12,14 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gammafl.core import threads
+from gammafl.core.arrays import Positions, Vector
 from gammafl.core.errors import require
 from gammafl.core.jit import compiled, trailing_zeros
-
-Vector = NDArray[np.float32]
-Positions = NDArray[np.uint32]
 
 ONE = np.uint64(1)
 BLOCK = np.uint64(64)
@@ -185,7 +182,7 @@ def _count_digits(bits: Any, prefix: Any, above: int, shift: int, width: int) ->
     return counts
 
 
-def _kth_largest_bits(bits: NDArray[np.uint32], k: int) -> int:
+def _kth_largest_bits(bits: Positions, k: int) -> int:
     """The bits of the k-th largest magnitude."""
     prefix, above, wanted = 0, 31, k
     for shift, width in DIGITS:
@@ -197,7 +194,7 @@ def _kth_largest_bits(bits: NDArray[np.uint32], k: int) -> int:
     return prefix
 
 
-def _likely_bits(bits: NDArray[np.uint32], k: int) -> int:
+def _likely_bits(bits: Positions, k: int) -> int:
     """The bits of a magnitude that k elements and some more reach, if a sample of every n-th is a fair one."""
     sample = bits[:: max(SPARSE, bits.size >> 16) | 1] & MAGNITUDE
     expected = k * sample.size / bits.size

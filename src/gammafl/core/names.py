@@ -1,19 +1,7 @@
-"""The names of the methods, and what was probably meant by one that is none of them."""
+"""What was probably meant by a name that nothing has."""
 
 import difflib
 from collections.abc import Iterable
-
-LABELS = {
-    "gamma-fedht": "γ-FedHT",
-    "gamma-fedht-q": "γ-FedHT-Q",
-    "ht": "HT",
-    "top-k": "Top-k",
-    "stc": "STC",
-    "fedavg": "FedAVG",
-}
-"""Method name on the command line → name in print."""
-
-METHOD_NAMES = tuple(LABELS)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -9,9 +9,10 @@ A stepsize is a frozen value that is called with an iteration, or with an array 
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Protocol
 
-from gammafl.core.errors import require
+from gammafl.core.errors import InputError, require
 
 
 class Stepsize(Protocol):
@@ -64,6 +65,19 @@ class Constant:
 
     def __call__(self, t: Any) -> Any:
         return self.value + 0.0 * t
+
+
+def as_stepsize(value: "Stepsize | float") -> Stepsize:
+    """`value`, where a number means a constant stepsize.
+
+    >>> as_stepsize(0.1)
+    Constant(value=0.1)
+    """
+    if isinstance(value, Real) and not isinstance(value, bool):
+        return Constant(float(value))
+    if not callable(value):
+        raise InputError(f"a stepsize is a number or a function of t such as gf.InverseDecay(100, 1000), got {value!r}")
+    return value
 
 
 def _require_positive(name: str, value: float) -> None:

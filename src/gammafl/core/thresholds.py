@@ -1,4 +1,4 @@
-"""Thresholds λ_t as functions of the iteration t, and how to choose them.
+"""Thresholds λ_t, and how to choose them.
 
     HT        λ_t = λ
     γ-FedHT   λ_t = λ_0 · √(γ_t^α (γ_0γ_T)^{α/2} / (γ_t^{2α} + (γ_0γ_T)^α))      Algorithm 1, line 11
@@ -9,76 +9,23 @@ With g = √(γ_0γ_T), the geometric mean of the first and the last stepsize, a
 
 import math
 from contextlib import nullcontext
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from gammafl.core.errors import InputError, require
-from gammafl.core.stepsizes import Stepsize
+from gammafl.core.stepsizes import Stepsize, as_stepsize
 
 Units = Literal["update", "gradient"]
 
 
-class Threshold(Protocol):
-    """λ: iteration → threshold."""
+def stepsize_aware(initial: float, gamma: float, first_gamma: float, last_gamma: float, alpha: float = 1.0) -> float:
+    """λ_t of γ-FedHT: `initial` is λ_0, `gamma` γ_t, `first_gamma` γ_0 and `last_gamma` γ_T.
 
-    def __call__(self, t: int) -> float: ...
-
-
-@dataclass(frozen=True)
-class Fixed:
-    """λ_t = λ: the hard threshold of HT."""
-
-    value: float
-
-    def __post_init__(self) -> None:
-        _require_threshold(self.value)
-
-    def __call__(self, t: int) -> float:
-        return self.value
-
-
-@dataclass(frozen=True)
-class StepsizeAware:
-    """λ_t of γ-FedHT (Algorithm 1, line 11).
-
-    `initial` is λ_0, `stepsize` γ, `iterations` T, `alpha` α.
+    >>> stepsize_aware(1.0, gamma=0.1, first_gamma=0.1, last_gamma=0.1)
+    0.7071067811865475
     """
-
-    initial: float
-    stepsize: Stepsize
-    iterations: int
-    alpha: float = 1.0
-
-    def __post_init__(self) -> None:
-        _require_threshold(self.initial)
-        _require_schedule(self.stepsize, self.iterations, self.alpha)
-
-    @cached_property
-    def _mean(self) -> float:
-        return _mean_stepsize(self.stepsize, self.iterations)
-
-    def __call__(self, t: int) -> float:
-        return self.initial / math.sqrt(_spread(self.stepsize(t) / self._mean, self.alpha))
-
-
-@dataclass(frozen=True)
-class InGradientUnits:
-    """λ_t·γ_t: the threshold that the proofs use, on the update divided by the stepsize; see docs/deviations.md."""
-
-    threshold: Threshold
-    stepsize: Stepsize
-
-    def __call__(self, t: int) -> float:
-        return self.threshold(t) * float(self.stepsize(t))
-
-
-def in_units(units: Units, threshold: Threshold, stepsize: Stepsize) -> Threshold:
-    """`threshold` on the update as in Algorithm 1 ("update"), or on the update divided by γ_t ("gradient")."""
-    require(units in ("update", "gradient"), f"units must be 'update' or 'gradient', got {units!r}")
-    return threshold if units == "update" else InGradientUnits(threshold, stepsize)
+    return initial / math.sqrt(_spread(gamma / _geometric_mean(first_gamma, last_gamma), alpha))
 
 
 def threshold_for(kept_fraction: float, dim: int) -> float:
@@ -88,16 +35,19 @@ def threshold_for(kept_fraction: float, dim: int) -> float:
     return 1 / (2 * math.sqrt(dim * kept_fraction))
 
 
-def matched_threshold(threshold: float, stepsize: Stepsize, iterations: int, alpha: float = 1.0) -> float:
+def matched_threshold(threshold: float, stepsize: Stepsize | float, iterations: int, alpha: float = 1.0) -> float:
     """λ_0 such that ∫1/λ² dt = ∫1/λ_t² dt over t = 0…T: γ-FedHT's budget equals that of HT with `threshold`.
 
     As 1/λ_t² = (r^α + r^{−α})/λ_0², this is λ_0² = λ²·mean(r^α + r^{−α}). The mean is taken over the
     iterations 0…T (a million points at the most), which is what gives the digits of the paper's Table II.
     """
-    _require_threshold(threshold)
-    _require_schedule(stepsize, iterations, alpha)
+    require_threshold(threshold)
+    stepsize = as_stepsize(stepsize)
+    require_alpha(alpha)
+    whole = isinstance(iterations, int) and iterations >= 1
+    require(whole, f"iterations must be a whole number of at least 1, got {iterations}")
     t = np.linspace(0, iterations, min(iterations, 1_000_000) + 1)
-    ratios = stepsize(t) / _mean_stepsize(stepsize, iterations)
+    ratios = stepsize(t) / _geometric_mean(float(stepsize(0)), float(stepsize(iterations)))
     return threshold * math.sqrt(float(np.mean(_spread(ratios, alpha))))
 
 
@@ -111,7 +61,7 @@ class Calibration(NamedTuple):
 def calibrate(
     kept_fraction: float,
     dim: int,
-    stepsize: Stepsize,
+    stepsize: Stepsize | float,
     iterations: int,
     alpha: float = 1.0,
     digits: int | None = 3,
@@ -129,13 +79,11 @@ def rounded(threshold: float, digits: int | None = 3) -> float:
     return threshold if digits is None else float(f"{threshold:.{digits - 1}e}")
 
 
-def _mean_stepsize(stepsize: Stepsize, iterations: int) -> float:
+def _geometric_mean(first_gamma: float, last_gamma: float) -> float:
     """√(γ_0γ_T)."""
-    mean = math.sqrt(float(stepsize(0))) * math.sqrt(float(stepsize(iterations)))
+    mean = math.sqrt(first_gamma) * math.sqrt(last_gamma)
     if not mean > 0:
-        raise InputError(
-            f"the stepsize falls to {stepsize(iterations)} by iteration {iterations}; let it decay more slowly"
-        )
+        raise InputError(f"the stepsize falls to {last_gamma} by the last iteration; let it decay more slowly")
     return mean
 
 
@@ -148,12 +96,11 @@ def _spread(ratio: Any, alpha: float) -> Any:
         raise InputError(f"the stepsize changes too much for alpha = {alpha}; use a smaller one") from None
 
 
-def _require_threshold(value: float) -> None:
+def require_threshold(value: float) -> None:
+    """Refuses what is no threshold."""
     require(math.isfinite(value) and value >= 0, f"a threshold must be a number of at least 0, got {value}")
 
 
-def _require_schedule(stepsize: Stepsize, iterations: int, alpha: float) -> None:
-    require(callable(stepsize), f"stepsize must be a function of t, such as Constant({stepsize!r})")
-    whole = isinstance(iterations, int) and iterations >= 1
-    require(whole, f"iterations must be a whole number of at least 1, got {iterations}")
+def require_alpha(alpha: float) -> None:
+    """Refuses what is no α."""
     require(math.isfinite(alpha) and alpha > 0, f"alpha must be a positive number, got {alpha}")

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gammafl.core import golomb
+from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError, WireError, require
 from gammafl.core.jit import compiled
-from gammafl.core.kernels import MAGNITUDE, Vector
+from gammafl.core.kernels import MAGNITUDE
 from gammafl.core.sparse import SparseUpdate
 
 MAGIC = b"gF"

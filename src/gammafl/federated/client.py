@@ -4,8 +4,9 @@ import zlib
 from dataclasses import dataclass
 
 from gammafl.core.aggregate import subtract
-from gammafl.core.error_feedback import ErrorFeedback
-from gammafl.core.kernels import Vector
+from gammafl.core.arrays import Vector
+from gammafl.core.memory import ClientMemory
+from gammafl.core.moment import Moment
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import PositionCoding, decode, encode
 from gammafl.federated.limits import NO_LIMITS, Limits
@@ -26,14 +27,14 @@ class Upload:
 def make_upload(
     client: int,
     local: LocalUpdate,
-    memory: ErrorFeedback,
-    t: int,
+    memory: ClientMemory,
+    moment: Moment,
     positions: PositionCoding = "auto",
     round_number: int = 0,
     limits: Limits = NO_LIMITS,
 ) -> Upload:
-    """Compress with error feedback at iteration t, the end of the round (lines 11-13), and encode (line 14)."""
-    update = memory.compress(local.delta, t, local.largest)
+    """Compress with memory at the end of the round (lines 11-13), and encode (line 14)."""
+    update = memory.propose(local.delta, moment, local.largest)
     fitting = limits.fit(update)
     if fitting is not update:
         memory.take_back(update)
@@ -54,12 +55,12 @@ def start_after_loss(model: Vector, lost: SparseUpdate) -> Vector:
 
 @dataclass
 class Outbox:
-    """Error feedback where uploads can get lost: each is numbered, and open until the server's word about it.
+    """A memory where uploads can get lost: each is numbered, and open until the server says what became of it.
 
-    All that the client computed is in the server's model, in the residual, or in the open upload.
+    All that the client computed is in the server's model, in the memory, or in the open upload.
     """
 
-    memory: ErrorFeedback
+    memory: ClientMemory
     number: int = 0
     """Of the last upload; the first is 1."""
 
@@ -72,17 +73,22 @@ class Outbox:
         return accepted > self.number or other
 
     def settle(self, accepted: int) -> SparseUpdate | None:
-        """The server accepted upload `accepted` last: a later one returns to the residual, and is returned here."""
-        lost = decode(self.open) if self.open is not None and accepted < self.number else None
-        if lost is not None:
-            self.memory.take_back(lost)
-        self.open = None
+        """The server accepted upload `accepted` last: a later one returns to the memory, and is returned here."""
+        payload, self.open = self.open, None
+        if payload is None:
+            return None
+        if accepted >= self.number:
+            if self.memory.mirrored:
+                self.memory.commit(decode(payload))
+            return None
+        lost = decode(payload)
+        self.memory.take_back(lost)
         return lost
 
-    def send(self, local: LocalUpdate, t: int, limits: Limits = NO_LIMITS) -> bytes:
+    def send(self, local: LocalUpdate, moment: Moment, limits: Limits = NO_LIMITS) -> bytes:
         """The next upload; the one before must be settled."""
         assert self.open is None, "an upload is open"
-        self.open = make_upload(0, local, self.memory, t, limits=limits).payload
+        self.open = make_upload(0, local, self.memory, moment, limits=limits).payload
         self.number += 1
         return self.open
 

@@ -5,12 +5,14 @@ from functools import cached_property
 
 from gammafl.config import EvaluationSettings, ExponentialAverage, Faults, NoAverage, TailAverage
 from gammafl.core.aggregate import Weighting
-from gammafl.core.compressors import Compressor
 from gammafl.core.errors import require
+from gammafl.core.layout import Layout
+from gammafl.core.method import Method
+from gammafl.core.moment import Moment, Schedule
 from gammafl.core.stepsizes import Stepsize
 from gammafl.core.wire import PositionCoding
 from gammafl.federated.limits import NO_LIMITS, Limits
-from gammafl.tasks.base import Task, dimension
+from gammafl.tasks.base import Task, layout_of
 
 TAIL_AVERAGE = TailAverage()
 EVALUATION = EvaluationSettings()
@@ -22,7 +24,7 @@ class Plan:
     """Algorithm 1's inputs: T, E, |S|, γ_t and C, with the seed and how to look at what comes out."""
 
     task: Task
-    method: Compressor
+    method: Method
     stepsize: Stepsize
     iterations: int
     local_steps: int
@@ -52,8 +54,25 @@ class Plan:
         )
 
     @cached_property
+    def layout(self) -> Layout:
+        return layout_of(self.task)
+
+    @property
     def dim(self) -> int:
-        return dimension(self.task)
+        return self.layout.dim
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        return Schedule(self.stepsize, self.iterations)
+
+    @cached_property
+    def scale(self) -> float:
+        """What the method's threshold is multiplied by."""
+        return self.method.scale(self.dim, self.schedule)
+
+    def moment(self, round_number: int) -> Moment:
+        """The end of a round, as the method sees it."""
+        return self.schedule.moment((round_number + 1) * self.local_steps, self.scale, self.layout)
 
     @cached_property
     def samples(self) -> int:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from gammafl.core.compressors import Compressor
-from gammafl.core.error_feedback import ErrorFeedback
+from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError
-from gammafl.core.kernels import Vector
+from gammafl.core.memory import RESIDUAL, ClientMemory
+from gammafl.core.method import Method
 from gammafl.core.sparse import SparseUpdate
 from gammafl.federated import private_files
 
@@ -26,7 +26,7 @@ class ResidualStore:
     """
 
     def __init__(
-        self, method: Compressor, dim: int, budget_bytes: float = float("inf"), folder: Path | None = None
+        self, method: Method, dim: int, budget_bytes: float = float("inf"), folder: Path | None = None
     ) -> None:
         self.method = method
         self.dim = dim
@@ -35,18 +35,23 @@ class ResidualStore:
         self.lost: dict[int, SparseUpdate] = {}
         """The last upload of each client whose last upload did not count; its residual holds it again."""
 
-        self._memories: dict[int, ErrorFeedback] = {}
+        self._memories: dict[int, ClientMemory] = {}
         self._files = 0
         self._free: list[Vector] = []
 
-    def memory(self, client: int) -> ErrorFeedback:
+    def memory(self, client: int) -> ClientMemory:
         if client not in self._memories:
-            self._memories[client] = ErrorFeedback(self.method, self.dim, self._zeros())
+            self._memories[client] = self._memory(self._zeros())
         return self._memories[client]
+
+    def residual(self, client: int) -> Vector:
+        """What the client has not sent; zeros if that is nothing."""
+        return self.memory(client).state().get(RESIDUAL, np.zeros(self.dim, np.float32))
 
     def residuals(self) -> dict[int, Vector]:
         """The residual of each client that has one, for a checkpoint."""
-        return {client: memory.residual for client, memory in sorted(self._memories.items()) if memory.remembers}
+        states = {client: memory.state() for client, memory in sorted(self._memories.items())}
+        return {client: state[RESIDUAL] for client, state in states.items() if state}
 
     def held(self) -> dict[str, Any]:
         """What a checkpoint keeps, by the names that `restore` takes it."""
@@ -57,7 +62,10 @@ class ResidualStore:
         for client in residuals:
             vector = self._zeros()
             vector[:] = residuals[client]
-            self._memories[client] = ErrorFeedback(self.method, self.dim, vector)
+            self._memories[client] = self._memory(vector)
+
+    def _memory(self, residual: Vector) -> ClientMemory:
+        return self.method.memory.client(self.method, self.dim, {RESIDUAL: residual})
 
     def _zeros(self) -> Vector:
         fits = 4 * self.dim * (len(self._memories) + 1) <= self.budget_bytes

@@ -7,7 +7,7 @@ import numpy as np
 
 from gammafl import seeds
 from gammafl.core import aggregate
-from gammafl.core.kernels import Vector
+from gammafl.core.arrays import Vector
 from gammafl.federated import server
 from gammafl.federated.client import Upload
 from gammafl.federated.plan import Plan
@@ -41,21 +41,17 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
     while state.round < plan.rounds:
         with timing.phase("sampling"):
             participants = server.pick_participants(plan, state.round)
-        room = aggregate.room(state.model, sum(server.weights(plan, participants)))
-        intake = server.Intake(plan.dim, plan.upload_limits, state.round, room)
+        largest = aggregate.largest_value(sum(server.weights(plan, participants)))
+        intake = server.Intake(plan.dim, plan.upload_limits, state.round, largest)
         losses = {}  # an upload may come twice
         for upload in carrier.exchange(participants, state.model, state.round):
             with timing.phase("server"):
                 intake.take(upload)
                 losses[upload.client] = upload.loss
         with timing.phase("server"):
-            weights = server.weights(plan, [upload.client for upload, _ in intake.accepted])
-            if not server.stays_finite(state, intake.accepted, weights):
-                intake.refuse_all(server.BEYOND)
-                weights = []
             accepted = intake.accepted
             carrier.settle({upload.client for upload, _ in accepted})
-            server.apply(state, accepted, weights)
+            server.apply(state, accepted, server.weights(plan, [upload.client for upload, _ in accepted]))
             server.average(state, plan.averaging, plan.rounds)
         record: Record = {
             "round": state.round,

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from gammafl import seeds
 from gammafl.config import ExponentialAverage, NoAverage, TailAverage
 from gammafl.core import aggregate, kernels
+from gammafl.core.arrays import Vector
 from gammafl.core.errors import WireError
-from gammafl.core.kernels import Vector
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import decode
 from gammafl.federated.client import Upload
@@ -60,11 +60,11 @@ class Intake:
     """The uploads of a round that are in order, with their updates, and for each other client why it was refused.
 
     An upload counts in its own round and once: what did not count then has returned to its client. No value of an
-    update may be larger than `room` (`aggregate.room`).
+    update may exceed `largest` (`aggregate.largest_value`).
     """
 
-    def __init__(self, dim: int, limits: Limits = NO_LIMITS, round_number: int = 0, room: float = math.inf) -> None:
-        self.dim, self.limits, self.round, self.room = dim, limits, round_number, room
+    def __init__(self, dim: int, limits: Limits = NO_LIMITS, round_number: int = 0, largest: float = math.inf) -> None:
+        self.dim, self.limits, self.round, self.largest = dim, limits, round_number, largest
         self._accepted: dict[int, Accepted] = {}
         self.refused: dict[int, str] = {}
 
@@ -81,23 +81,18 @@ class Intake:
             self.limits.check(upload.payload, self.dim)
             update = decode(upload.payload, self.dim)
             self.limits.check_update(update)
-            if kernels.largest_magnitude(update.values) > self.room:
+            if kernels.largest_magnitude(update.values) > self.largest:
                 raise WireError(BEYOND)
             self._accepted[upload.client] = upload, update
         except WireError as error:
             self.refused[upload.client] = str(error)
 
-    def refuse_all(self, reason: str) -> None:
-        """None of the uploads that were in order counts."""
-        self.refused |= dict.fromkeys(self._accepted, reason)
-        self._accepted = {}
-
 
 def receive(
-    uploads: Iterable[Upload], dim: int, limits: Limits = NO_LIMITS, round_number: int = 0, room: float = math.inf
+    uploads: Iterable[Upload], dim: int, limits: Limits = NO_LIMITS, round_number: int = 0, largest: float = math.inf
 ) -> tuple[list[Accepted], dict[int, str]]:
     """What is accepted of `uploads`, and why the others are refused."""
-    intake = Intake(dim, limits, round_number, room)
+    intake = Intake(dim, limits, round_number, largest)
     for upload in uploads:
         intake.take(upload)
     return intake.accepted, intake.refused
@@ -109,14 +104,13 @@ def weights(plan: Plan, clients: Sequence[int]) -> list[float]:
     return aggregate.weights(shares, plan.clients, plan.weights, plan.participants)
 
 
-def stays_finite(state: ServerState, accepted: Sequence[Accepted], update_weights: Sequence[float]) -> bool:
-    """Whether `apply` leaves a finite model, so that no numbers of clients can end a run."""
-    return aggregate.stays_finite(state.model, [update for _, update in accepted], update_weights)
-
-
 def apply(state: ServerState, accepted: Sequence[Accepted], update_weights: Sequence[float]) -> None:
-    """x ← x − Σ weight·Δ̂_i (line 19) over what was accepted, and the totals."""
+    """x ← x − Σ weight·Δ̂_i (line 19) over what was accepted, and the totals.
+
+    The model stays finite: `Intake` has bounded the updates, and `clamp` bounds the model for the next round.
+    """
     aggregate.subtract(state.model, [update for _, update in accepted], update_weights)
+    aggregate.clamp(state.model)
     state.totals.uploads += len(accepted)
     state.totals.kept += sum(len(update) for _, update in accepted)
     state.totals.uplink_bytes += sum(len(upload.payload) for upload, _ in accepted)

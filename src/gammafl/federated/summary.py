@@ -7,7 +7,6 @@ from gammafl.core.errors import require
 from gammafl.federated.plan import Plan
 from gammafl.federated.rounds import Record
 from gammafl.federated.server import Totals
-from gammafl.tasks.base import statistics_size
 
 
 def summarise(plan: Plan, totals: Totals, records: Sequence[Record], wall_seconds: float) -> dict[str, Any]:
@@ -18,7 +17,7 @@ def summarise(plan: Plan, totals: Totals, records: Sequence[Record], wall_second
     """
     metrics = [record["metric"] for record in records if "metric" in record]
     require(bool(metrics), "a summary needs at least one evaluation")
-    whole = totals.uploads * statistics_size(plan.task)  # running statistics, which are sent as they are
+    whole = totals.uploads * plan.layout.tail  # running statistics, which are sent as they are
     sparse = totals.kept - whole
     tail = metrics[-plan.evaluation.last :]
     last = records[-1]
@@ -41,7 +40,7 @@ def summarise(plan: Plan, totals: Totals, records: Sequence[Record], wall_second
         "kept_per_upload": sparse / max(1, totals.uploads),
         "uplink_bytes": totals.uplink_bytes,
         "uplink_bytes_per_client": totals.uplink_bytes / plan.participants,
-        "value_bytes_per_client": (sparse * plan.method.value_bits + 32 * whole) / 8 / plan.participants,
+        "value_bytes_per_client": (sparse * plan.method.values.paper_bits + 32 * whole) / 8 / plan.participants,
         "dense_bytes_per_client": 4 * plan.dim * plan.rounds,
         "refused_uploads": sum(len(record.get("refused", ())) for record in records),
         "missing_uploads": sum(record.get("missing", 0) for record in records),

@@ -6,14 +6,6 @@ from dataclasses import dataclass, field
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
 """Okabe and Ito's, without their yellow, which is faint on white: colour-blind readers can tell them apart."""
-METHOD_COLOURS = {
-    "fedavg": "#000000",
-    "gamma-fedht": "#0072B2",
-    "gamma-fedht-q": "#56B4E9",
-    "ht": "#009E73",
-    "top-k": "#D55E00",
-    "stc": "#E69F00",
-}
 
 
 @dataclass(frozen=True)

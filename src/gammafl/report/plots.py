@@ -13,9 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from gammafl.core.names import LABELS
+from gammafl.methods.registry import colours_of, label_of
 from gammafl.report.figures import plain_numbers
-from gammafl.report.pictures import METHOD_COLOURS
 from gammafl.report.tables import count_of
 
 Records = Sequence[Mapping[str, Any]]
@@ -38,13 +37,14 @@ def comparison_figure(runs: Mapping[str, Sequence[Records]], metric: str, title:
     scale, unit = {"accuracy": (100, " (%)"), "perplexity": (1, " (log scale)")}.get(metric, (1, ""))
     curves = {method: mean_curve(seeds) for method, seeds in runs.items()}
     window = 1 + 2 * max(reach(len(values)) for _, _, values in curves.values())
+    colours = colours_of(list(curves))
     for method, (iterations, sent, values) in curves.items():
         smooth = moving_average(values)
-        colour, line = METHOD_COLOURS[method], "--" if method == "fedavg" else "-"
+        colour, line = colours[method], "--" if method == "fedavg" else "-"
         look: dict[str, Any] = {"linestyle": line, "linewidth": 1.8, "marker": "o" if window == 1 else "", "ms": 4}
         for axes, x in zip(panels, (iterations, sent), strict=True):
             axes.plot(x, scale * values, color=colour, linewidth=0.5, alpha=0.25)
-            axes.plot(x, scale * smooth, color=colour, label=LABELS[method], **look)
+            axes.plot(x, scale * smooth, color=colour, label=label_of(method), **look)
     if metric == "perplexity":
         panels[0].set_yscale("log")
         plain_numbers(panels[0])

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gammafl.core.names import LABELS
+from gammafl.methods.registry import entry_named, label_of, names
 from gammafl.report.progress import show_bytes, show_metric
 
 Summary = dict[str, Any]
@@ -69,7 +69,7 @@ def comparison_table(title: str, summaries: Sequence[Summary]) -> TextTable:
         uplink = mean(run["uplink_bytes_per_client"] for run in runs)
         rows.append(
             [
-                LABELS[method],
+                label_of(method),
                 spread(runs, "last_mean"),
                 spread(runs, "final"),
                 spread(runs, "averaged"),
@@ -92,8 +92,15 @@ def comparison_table(title: str, summaries: Sequence[Summary]) -> TextTable:
         ],
         rows,
         f"{count_of(len({s['seed'] for s in summaries}), 'seed')}, {first['iterations']} iterations; ± over seeds; "
-        "uplink measured from encoded messages; Top-k and STC keep as many entries as γ-FedHT and γ-FedHT-Q",
+        f"uplink measured from encoded messages{_equal_traffic(methods)}",
     )
+
+
+def _equal_traffic(methods: Sequence[str]) -> str:
+    """Which of the methods were given the traffic of another."""
+    pairs = [(method, entry_named(method).follows) for method in methods if method in names()]
+    told = [f"{label_of(method)} keeps as many entries as {label_of(leader)}" for method, leader in pairs if leader]
+    return "".join(f"; {text}" for text in told)
 
 
 def spread(runs: Sequence[Summary], key: str) -> str:
@@ -131,5 +138,5 @@ def run_table(summary: Summary, path: str) -> TextTable:
         ["of it, evaluation", f"{100 * summary['evaluation_seconds'] / summary['wall_seconds']:.1f}%"],
         ["peak memory", show_bytes(summary["peak_memory_bytes"])],
     ]
-    title = f"{LABELS[summary['method']]} on {summary['task']}, seed {summary['seed']}"
+    title = f"{label_of(summary['method'])} on {summary['task']}, seed {summary['seed']}"
     return TextTable(title, ["", "value"], rows, f"in {path}")

@@ -15,8 +15,8 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
+from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError
-from gammafl.core.kernels import Vector
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import decode, encode
 from gammafl.federated import private_files

@@ -7,8 +7,8 @@ import numpy as np
 
 from gammafl import seeds
 from gammafl.config import Faults
+from gammafl.core.arrays import Vector
 from gammafl.core.errors import DivergedError
-from gammafl.core.kernels import Vector
 from gammafl.federated.client import Upload
 from gammafl.federated.plan import Plan
 from gammafl.federated.residuals import ResidualStore

@@ -8,7 +8,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from gammafl.config import RunConfig
 from gammafl.core import threads
-from gammafl.core.kernels import Vector
+from gammafl.core.arrays import Vector
 from gammafl.federated import rounds, server
 from gammafl.federated.plan import Plan
 from gammafl.report.tables import TextTable

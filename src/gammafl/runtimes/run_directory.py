@@ -1,6 +1,6 @@
 """A run's directory: config.toml, rounds.jsonl, checkpoint/, and when it is done summary.json and the model.
 
-Of one's own task there is task.sha256 beside config.toml: the file that made the task is part of the configuration.
+The file of a user's own task or method is part of the configuration: task.sha256 and method.sha256 hold its digest.
 """
 
 import fcntl
@@ -12,21 +12,18 @@ from io import FileIO
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from gammafl.config import RunConfig, make_config, read_toml, result_settings, to_toml
-from gammafl.core.errors import InputError, require
-from gammafl.core.names import METHOD_NAMES
+from gammafl.core.errors import InputError
 from gammafl.federated.rounds import Record
-from gammafl.runtimes.reading import Count, Facts, checked, require_regular
+from gammafl.methods.files import digest_of, is_file
+from gammafl.runtimes.reading import Count, Facts, checked, is_there, require_regular
 from gammafl.runtimes.storing import storing
 from gammafl.tasks.data.files import write_atomically
-from gammafl.tasks.own import is_own, own_digest
 
-
-def _method(name: str) -> str:
-    require(name in METHOD_NAMES, f"no method {name[:40]!r}")
-    return name
+HEADING = "# a run of gammafl, format 2\n"
+"""The first line of config.toml."""
 
 
 class SummaryFacts(Facts):
@@ -35,7 +32,7 @@ class SummaryFacts(Facts):
     model_config = ConfigDict(extra="allow", allow_inf_nan=True)
 
     task: str
-    method: Annotated[str, AfterValidator(_method)]
+    method: str
     metric: str
     seed: Count
     dim: Count
@@ -82,7 +79,6 @@ class RunDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config_file = path / "config.toml"
-        self.own_file = path / "task.sha256"
         self.ledger_file = path / "rounds.jsonl"
         self.summary_file = path / "summary.json"
         self.checkpoints = path / "checkpoint"
@@ -99,16 +95,33 @@ class RunDirectory:
             return False
         if differences := _differences(self.config(), config):
             raise InputError(f"{self.path} holds another run ({', '.join(differences[:3])}); choose another --out")
-        if self.own_file.exists() and self.own_file.read_bytes() != own_digest(config.task).encode():
-            raise InputError(
-                f"{config.task.partition(':')[0]} has changed since the run in {self.path} began; choose another --out,"
-                f" or remove {self.own_file} if the task is still the same"
-            )
+        for path, name in self._own_files(config).items():
+            if not is_there(path):
+                continue
+            with _reading(path, "remove it"):
+                noted = path.read_bytes()
+            if noted != digest_of(name).encode():
+                raise InputError(
+                    f"{name.partition(':')[0]} has changed since the run in {self.path} began; choose another --out,"
+                    f" or remove {path} if it still means the same"
+                )
         return True
+
+    def _own_files(self, config: RunConfig) -> dict[Path, str]:
+        """Where the digest of each file of the user's own is noted that the run is made from."""
+        own = {"task.sha256": config.task, "method.sha256": config.method}
+        return {self.path / file: name for file, name in own.items() if is_file(name)}
 
     def config(self) -> RunConfig:
         with _reading(self.config_file, "choose another --out"):
-            return make_config(read_toml(self.config_file))
+            table = read_toml(self.config_file)
+        if not self.config_file.read_text().startswith(HEADING):
+            raise InputError(
+                f"the run in {self.path} is of gammafl 0.1, which had other settings for methods; choose another --out"
+                " to run it again, or read it with gammafl 0.1"
+            )
+        with _reading(self.config_file, "choose another --out"):
+            return make_config(table)
 
     def summary(self) -> dict[str, Any] | None:
         """The summary of a finished run, else None."""
@@ -129,9 +142,9 @@ class RunDirectory:
             self._lock(handle)
             if not self.holds(config):
                 with storing(self.config_file, "start the run again"):
-                    if is_own(config.task):
-                        write_atomically(self.own_file, own_digest(config.task).encode())
-                    write_atomically(self.config_file, to_toml(config).encode())
+                    for path, name in self._own_files(config).items():
+                        write_atomically(path, digest_of(name).encode())
+                    write_atomically(self.config_file, (HEADING + to_toml(config)).encode())
             yield
         finally:
             os.close(handle)

@@ -11,10 +11,8 @@ from typing import Any
 from gammafl import seeds
 from gammafl.config import ConstantStepsize, ExponentialStepsize, RunConfig
 from gammafl.core import threads
-from gammafl.core.compressors import Compressor, Half, Ternary, with_dense_tail
 from gammafl.core.errors import InputError
-from gammafl.core.methods import MethodSettings, make_method
-from gammafl.core.names import LABELS
+from gammafl.core.layout import Layout
 from gammafl.core.stepsizes import Constant, ExponentialDecay, InverseDecay, Stepsize
 from gammafl.federated import partition, private_files, rounds
 from gammafl.federated.limits import Limits
@@ -24,12 +22,12 @@ from gammafl.federated.rounds import Record
 from gammafl.federated.server import ServerState
 from gammafl.federated.summary import summarise
 from gammafl.federated.timing import Timing
+from gammafl.methods.registry import label_of
 from gammafl.report.progress import Progress, Silent, Status
 from gammafl.runtimes import checkpoint, memory
 from gammafl.runtimes.checkpoint import Saved
 from gammafl.runtimes.faulty import carrier
 from gammafl.runtimes.run_directory import RunDirectory
-from gammafl.tasks.base import Task, by_name, dimension, statistics_size, tensor_sizes
 from gammafl.tasks.build import build_task
 from gammafl.tasks.data.catalogue import Say
 
@@ -65,7 +63,7 @@ def execute(
         clock = Clock(began - saved.wall_seconds, config.checkpoint.every_seconds, Timing(dict(saved.phase_seconds)))
         clock.timing.seconds["setup"] += time.perf_counter() - began
         _run(config, plan, directory, saved, clock, progress)
-        _save_models(plan.task, directory.path, saved.state)
+        _save_models(plan.layout, directory.path, saved.state)
         summary = {"task": config.task, "method": config.method, "seed": config.seed}
         summary |= summarise(plan, saved.state.totals, directory.records(), clock.seconds())
         summary |= {f"{phase}_seconds": seconds for phase, seconds in clock.timing.seconds.items()}
@@ -132,7 +130,7 @@ def _run(
 
 def _status(config: RunConfig, plan: Plan, state: ServerState, record: Record, metric: float | None) -> Status:
     return Status(
-        run=f"{LABELS[config.method]} seed {config.seed}",
+        run=f"{label_of(config.method)} seed {config.seed}",
         round=state.round,
         rounds=plan.rounds,
         metric_name=plan.task.metric,
@@ -152,11 +150,10 @@ def make_plan(config: RunConfig, data_dir: Path | None, say: Say) -> Plan:
         data_dir,
         say,
     )
-    stepsize = make_stepsize(config)
     return Plan(
         task=task,
-        method=_make_compressor(config, task, stepsize),
-        stepsize=stepsize,
+        method=config.resolved_method(),
+        stepsize=make_stepsize(config),
         iterations=config.iterations,
         local_steps=config.local_steps,
         participants=config.participants,
@@ -179,18 +176,9 @@ def make_stepsize(config: RunConfig) -> Stepsize:
     return InverseDecay(config.stepsize_multiplier * settings.scale, settings.offset)
 
 
-def _make_compressor(config: RunConfig, task: Task, stepsize: Stepsize) -> Compressor:
-    chosen = config.compression.model_dump(exclude={"values"})
-    settings = MethodSettings(dimension(task), tensor_sizes(task), stepsize, config.iterations, **chosen)
-    method = make_method(config.method, settings)
-    if config.compression.values == "f16" and not isinstance(method, Ternary):
-        method = Half(method)
-    return with_dense_tail(method, statistics_size(task))
-
-
-def _save_models(task: Task, path: Path, state: ServerState) -> None:
+def _save_models(layout: Layout, path: Path, state: ServerState) -> None:
     """The trained model by tensor names, for whoever wants to use it: the raw one and the averaged one."""
     models = {"model.safetensors": state.model, "averaged-model.safetensors": state.average}
     for name, model in models.items():
         if model is not None:
-            checkpoint.write(path / name, by_name(task, model), mode=private_files.PUBLIC_FILE)
+            checkpoint.write(path / name, layout.split(model), mode=private_files.PUBLIC_FILE)

@@ -18,10 +18,11 @@ from torch.utils.data import Dataset
 
 from gammafl.config import EvaluationSettings
 from gammafl.core.aggregate import Weighting
-from gammafl.core.compressors import Compressor, with_dense_tail
-from gammafl.core.kernels import Vector
-from gammafl.core.methods import MethodSettings, make_method
-from gammafl.core.stepsizes import Stepsize
+from gammafl.core.arrays import Vector
+from gammafl.core.compressors import Compressor
+from gammafl.core.method import Method, as_method
+from gammafl.core.moment import Moment
+from gammafl.core.stepsizes import Stepsize, as_stepsize
 from gammafl.core.wire import decode
 from gammafl.federated import rounds, server
 from gammafl.federated.client import Upload, make_upload, start_after_loss
@@ -30,13 +31,14 @@ from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.rounds import Record
 from gammafl.federated.summary import summarise
 from gammafl.federated.timing import Timing
+from gammafl.methods.registry import method_named
 from gammafl.report.progress import show_bytes, show_metric
-from gammafl.tasks.base import LocalUpdate, dimension, statistics_size, tensor_sizes
+from gammafl.tasks.base import LocalUpdate
 from gammafl.tasks.flat_module import Buffers
 from gammafl.tasks.own import torch_task
 from gammafl.tasks.replicas import Loss
 from gammafl.tasks.streams import Streams
-from gammafl.tasks.torch_task import Metric, TorchTask
+from gammafl.tasks.torch_task import Metric
 
 
 class InProcess:
@@ -50,9 +52,10 @@ class InProcess:
         self.residuals = residuals
         self.timing = timing or Timing()
         self._made: list[Upload] = []
+        self._moment = Moment()
 
     def exchange(self, participants: Sequence[int], model: Vector, round_number: int) -> Iterator[Upload]:
-        self._made = []
+        self._made, self._moment = [], self.plan.moment(round_number)
         stepsizes = server.round_stepsizes(self.plan, round_number)
         for clients, start in self._starts(participants, model):
             rngs = Streams(self.plan.seed, "batches", round_number, clients)
@@ -74,9 +77,8 @@ class InProcess:
 
     def upload(self, client: int, local: LocalUpdate, round_number: int) -> list[Upload]:
         """What the client makes of its training: one upload."""
-        end = (round_number + 1) * self.plan.local_steps
         memory, limits = self.residuals.memory(client), self.plan.upload_limits
-        upload = make_upload(client, local, memory, end, self.plan.positions, round_number, limits)
+        upload = make_upload(client, local, memory, self._moment, self.plan.positions, round_number, limits)
         self.residuals.lost.pop(client, None)  # it is in this one
         return [upload]
 
@@ -127,8 +129,8 @@ def simulate(
     client_datasets: Sequence[Dataset[Any]],
     test_dataset: Dataset[Any],
     *,
-    method: str | Compressor = "gamma-fedht",
-    stepsize: Stepsize,
+    method: str | Method | Compressor = "gamma-fedht",
+    stepsize: Stepsize | float,
     iterations: int,
     local_steps: int = 5,
     participation: float = 0.5,
@@ -145,20 +147,26 @@ def simulate(
 ) -> Result:
     """Trains a copy of `model` on `client_datasets`, one a client, by Algorithm 1.
 
-    `method` is one of the six names, calibrated for a kept fraction of `keep`, or a compressor such as
-    `gf.TopK(100)`. `iterations` is T, a multiple of `local_steps` (E). `loss` is a mean over a batch, by default
-    cross-entropy; `metric` is what is reported of the test set. `buffers` says what becomes of running statistics:
-    "travel" or "local". `averaging` is over the last tenth of the rounds ("tail") or exponential. `on_round` sees
-    each record. Data sets that draw random numbers should draw them from torch, whose state the seed fixes.
+    method        a value such as `gf.top_k(keep=0.01)`, or a name or expression such as "top-k"
+    keep          the kept fraction, for a method that is given by name
+    stepsize      γ_t: a number, or a function of t such as `gf.InverseDecay(50, 500)`
+    iterations    T, a multiple of `local_steps` (E)
+    loss          a mean over a batch; by default cross-entropy
+    metric        what is reported of the test set
+    buffers       what becomes of running statistics: "travel" or "local"
+    averaging     of the server's model: over the last tenth of the rounds ("tail"), "exponential" or "none"
+    on_round      a function that sees each record
+
+    Data sets that draw random numbers should draw them from torch, whose state the seed fixes.
     """
-    _check_arguments(participation, batch_size, seed, evaluate_every, averaging, stepsize, method)
+    _check_arguments(participation, batch_size, seed, evaluate_every, averaging)
     task = torch_task(
         model, client_datasets, test_dataset, batch_size, loss=loss, metric=metric, buffers=buffers, name="custom"
     )
-    compressor = _compressor(method, task, stepsize, iterations, keep)
+    chosen, stepsize = _method(method, keep), as_stepsize(stepsize)
     plan = Plan(
         task=task,
-        method=compressor,
+        method=chosen,
         stepsize=stepsize,
         iterations=iterations,
         local_steps=local_steps,
@@ -172,11 +180,11 @@ def simulate(
     with torch.random.fork_rng(devices=[]), _torch_threads_restored():
         state = rounds.start(plan)
         records = []
-        for record in rounds.run_rounds(plan, state, InProcess(plan, ResidualStore(compressor, plan.dim))):
+        for record in rounds.run_rounds(plan, state, InProcess(plan, ResidualStore(chosen, plan.dim))):
             records.append(record)
             if on_round is not None:
                 on_round(record)
-    summary = {"task": task.name, "method": method if isinstance(method, str) else repr(method), "seed": seed}
+    summary = {"task": task.name, "method": str(chosen), "seed": seed}
     summary |= summarise(plan, state.totals, records, time.perf_counter() - began)
     averaged = None if state.average is None else task.module_with(state.average)
     return Result(summary, records, task.module_with(state.model), averaged)
@@ -191,24 +199,14 @@ def _torch_threads_restored() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _compressor(
-    method: str | Compressor, task: TorchTask, stepsize: Stepsize, iterations: int, keep: float
-) -> Compressor:
-    if isinstance(method, str):
-        settings = MethodSettings(dimension(task), tensor_sizes(task), stepsize, iterations, keep)
-        method = make_method(method, settings)
-    return with_dense_tail(method, statistics_size(task))
+def _method(method: str | Method | Compressor, keep: float) -> Method:
+    return method_named(method, keep=keep) if isinstance(method, str) else as_method(method)
 
 
-def _check_arguments(
-    participation: float, batch_size: int, seed: int, evaluate_every: int, averaging: str, stepsize: Any, method: Any
-) -> None:
+def _check_arguments(participation: float, batch_size: int, seed: int, evaluate_every: int, averaging: str) -> None:
     require(0 < participation <= 1, f"participation must be in (0, 1], got {participation}")
     require(batch_size >= 1, f"batch_size must be at least 1, got {batch_size}")
     require(seed >= 0, f"seed must not be negative, got {seed}")
     require(evaluate_every >= 1, f"evaluate_every must be at least 1, got {evaluate_every}")
     known = ", ".join(server.AVERAGINGS)
     require(averaging in server.AVERAGINGS, f"averaging must be one of {known}, got {averaging!r}")
-    require(callable(stepsize), f"stepsize must be a function of t, such as gf.Constant({stepsize!r})")
-    is_method = isinstance(method, str | Compressor)
-    require(is_method, f"method must be a name or a compressor such as gf.TopK(100), got {method!r}")

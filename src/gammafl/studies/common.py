@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
 
-from gammafl.core.names import LABELS
+from gammafl.methods.registry import entry_named, label_of, names
 from gammafl.report.pictures import COLOURS as PALETTE
-from gammafl.report.pictures import METHOD_COLOURS, Estimate, IntervalPicture, Picture
+from gammafl.report.pictures import Estimate, IntervalPicture, Picture
 from gammafl.studies.claims import Part
 from gammafl.studies.declare import Factor, Level
 from gammafl.studies.intervals import interval
@@ -28,7 +28,15 @@ LEVELS = {
 }
 """The methods at equal traffic: Top-k and STC keep as many entries as γ-FedHT and γ-FedHT-Q did."""
 
-COLOURS = METHOD_COLOURS | {"top-k per tensor": "#CC79A7", "stc per tensor": "#999933"}
+PER_TENSOR = {"top-k per tensor": "#CC79A7", "stc per tensor": "#999933"}
+
+
+def colour(method: str) -> str:
+    """Of a level's lines; empty for a level that is no method."""
+    if method in PER_TENSOR:
+        return PER_TENSOR[method]
+    return entry_named(method).colour if method in names() else ""
+
 
 QUICK = {
     "": {"iterations": 100, "evaluation": {"every": 2, "last": 3, "samples": 500}},
@@ -60,7 +68,7 @@ def classes(*counts: int, quick: tuple[str, ...] = ("2",)) -> Factor:
 def label(method: str) -> str:
     """'Top-k per tensor' for 'top-k per tensor'."""
     base, per, scope = method.partition(" per ")
-    return LABELS[base] + per + scope
+    return label_of(base) + per + scope
 
 
 def scale_of(results: Results) -> tuple[float, str]:

@@ -6,22 +6,22 @@ cost more. HT keeps its calibrated λ, as in the paper, and FedAVG sends everyth
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gammafl.config import RunConfig, make_config
-from gammafl.core.errors import InputError
-from gammafl.core.names import LABELS, METHOD_NAMES, did_you_mean
+from gammafl.core.errors import InputError, require
+from gammafl.core.names import did_you_mean
+from gammafl.federated.rounds import Record
+from gammafl.methods.registry import entry_named, names, split_expression
 from gammafl.report.progress import Progress
 from gammafl.report.tables import TextTable, comparison_table
 from gammafl.runtimes.run_directory import RunDirectory
 from gammafl.runtimes.storing import storing
 from gammafl.studies.pool import Job, Summary, run_jobs
-
-FOLLOWS = {"top-k": "gamma-fedht", "stc": "gamma-fedht-q"}
-"""Method → the method whose traffic it is given."""
 
 
 @dataclass(frozen=True)
@@ -33,17 +33,23 @@ class Comparison:
     summaries: list[Summary]
 
 
-def check_methods(names: Sequence[str]) -> list[str]:
-    """`names` in the order of the tables, with the leaders that the followers among them need."""
-    for name in names:
-        if name not in METHOD_NAMES:
-            raise InputError(
-                f"no method {name!r}{did_you_mean(name, METHOD_NAMES)}; they are {', '.join(METHOD_NAMES)}"
-            )
-    if not names:
-        raise InputError(f"--methods needs at least one of {', '.join(METHOD_NAMES)}")
-    wanted = set(names) | {FOLLOWS[name] for name in names if name in FOLLOWS}
-    return [name for name in METHOD_NAMES if name in wanted]
+def check_methods(methods: Sequence[str]) -> list[str]:
+    """`methods` in the order of the tables, with the leaders that the followers among them need."""
+    require(bool(methods), f"--methods needs at least one of {', '.join(names())}")
+    leaders = [leader for method in methods if (leader := _leader(method)) and leader not in methods]
+    order = [*names(), *(split_expression(method)[0] for method in methods)]
+    return sorted(dict.fromkeys([*methods, *leaders]), key=lambda method: order.index(split_expression(method)[0]))
+
+
+def _leader(method: str) -> str | None:
+    """The method that decides how many entries `method` keeps; None if it does itself, or was told."""
+    name, settings = split_expression(method)
+    return None if settings.keys() & {"k", "keep"} else entry_named(name).follows
+
+
+def folder(method: str, seed: int) -> str:
+    """The directory of a run within a comparison."""
+    return f"{re.sub(r'[^0-9A-Za-z._-]+', '-', Path(method).name)}-seed{seed}"
 
 
 def compare(
@@ -57,17 +63,33 @@ def compare(
 ) -> Comparison:
     """Runs `methods` × `seeds` of the configuration `base` in `out`; what is there already is not run again."""
     methods = check_methods(methods)
-    configs = {(m, s): make_config(base, {"method": m, "seed": s}) for m in methods for s in seeds}
-    leaders = [Job(configs[m, s], _path(out, configs[m, s]), data_dir) for m, s in configs if m not in FOLLOWS]
+    configs = {(m, s): make_config(_layer(base, m, methods), {"method": m, "seed": s}) for m in methods for s in seeds}
+    done: dict[Path, Summary] = {}
 
-    def follow(job: Job, summary: Summary) -> list[Job]:
-        followers = [m for m in methods if FOLLOWS.get(m) == job.config.method]
-        matched = [with_kept(configs[m, job.config.seed], summary) for m in followers]
-        return [Job(config, _path(out, config), data_dir) for config in matched]
+    def job(method: str, config: RunConfig) -> Job:
+        return Job(config, out / folder(method, config.seed), data_dir)
 
-    done = run_jobs(leaders, follow, workers, progress)
-    summaries = sorted(done, key=lambda s: (METHOD_NAMES.index(s["method"]), s["seed"]))
-    return _report(out, summaries)
+    def follow(finished: Job, summary: Summary) -> list[Job]:
+        done[finished.path] = summary
+        seed = finished.config.seed
+        led = [m for m in methods if (leader := _leader(m)) and out / folder(leader, seed) == finished.path]
+        return [job(m, with_kept(configs[m, seed], summary)) for m in led]
+
+    run_jobs([job(m, config) for (m, _), config in configs.items() if not _leader(m)], follow, workers, progress)
+    return _report(out, [done[out / folder(m, s)] | {"method": m} for m in methods for s in seeds])
+
+
+def _layer(base: Mapping[str, Any], method: str, methods: Sequence[str]) -> dict[str, Any]:
+    """`base` with those settings of methods that this one has; one that no method has is an error."""
+    given = dict(base.get("compression", {}))
+    known = {m: entry_named(m).parameters for m in methods}
+    for key in given:
+        if not any(key in parameters for parameters in known.values()):
+            options = dict.fromkeys(name for parameters in known.values() for name in parameters)
+            raise InputError(
+                f"no compared method has a setting {key!r}{did_you_mean(key, options)}: {', '.join(options)}"
+            )
+    return {**base, "compression": {key: value for key, value in given.items() if key in known[method]}}
 
 
 def with_kept(config: RunConfig, leader: Summary) -> RunConfig:
@@ -76,21 +98,16 @@ def with_kept(config: RunConfig, leader: Summary) -> RunConfig:
     return make_config(config.model_dump(exclude_none=True), {"compression": {"k": k}})
 
 
-def _path(out: Path, config: RunConfig) -> Path:
-    return out / f"{config.method}-seed{config.seed}"
-
-
 def _report(out: Path, summaries: list[Summary]) -> Comparison:
     from gammafl.report.plots import plot_comparison
 
     first = summaries[0]
     title = f"{first['task']}: {first['participants']} of {first['clients']} clients a round, d = {first['dim']:,}"
     table = comparison_table(title, summaries)
-    runs = {
-        method: [RunDirectory(out / f"{method}-seed{s['seed']}").records() for s in summaries if s["method"] == method]
-        for method in LABELS
-        if any(s["method"] == method for s in summaries)
-    }
+    runs: dict[str, list[list[Record]]] = {}
+    for summary in summaries:
+        records = RunDirectory(out / folder(summary["method"], summary["seed"])).records()
+        runs.setdefault(summary["method"], []).append(records)
     picture = out / "comparison.png"
     with storing(out, "run it again: what is finished is kept"):
         (out / "comparison.json").write_text(json.dumps(summaries, indent=2) + "\n")

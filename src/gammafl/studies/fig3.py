@@ -5,7 +5,7 @@ import numpy as np
 from gammafl.report.pictures import Line, LinePicture, Panel, Picture
 from gammafl.report.tables import TextTable
 from gammafl.studies.claims import Claim, Part
-from gammafl.studies.common import COLOURS, QUICK, better, curve, label, methods, scale_of, spread, title_of
+from gammafl.studies.common import QUICK, better, colour, curve, label, methods, scale_of, spread, title_of
 from gammafl.studies.declare import Study
 from gammafl.studies.results import Results, Run
 
@@ -58,7 +58,7 @@ def _pictures(results: Results) -> list[Picture]:
             _, y = curve(runs, "metric", scale)
             x = curve(runs, x_key)[1] if x_key != "iteration" else curve(runs, "metric")[0]
             shown = [value / 1e6 for value in x] if x_key == "sent_bytes" else x
-            lines.append(Line(label(method), shown, y, COLOURS[method], "--" if method == "fedavg" else "-"))
+            lines.append(Line(label(method), shown, y, colour(method), "--" if method == "fedavg" else "-"))
         panels.append(Panel("", x_label, y_label, lines, log_x=x_key == "sent_bytes", log_y=unit != "points"))
     return [LinePicture("fig3", title_of(results, "training curves"), panels)]
 

@@ -144,7 +144,7 @@ FIG4 = Study(
         ),
         Factor(
             "keep",
-            (Level("1%", {"compression": {"keep": 0.01}}), Level("0.1%", {"compression": {"keep": 0.001}})),
+            (Level("1%", {"keep": 0.01}), Level("0.1%", {"keep": 0.001})),
             quick=("1%",),
         ),
         Factor("clients", (Level("10", {"clients": 10}), Level("100", {"clients": 100})), quick=("10",)),

@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 
 from gammafl.config import EvaluationSettings, NoAverage
-from gammafl.core.compressors import Compressor, Dense, GammaFedHT, HardThreshold
 from gammafl.core.errors import InputError
+from gammafl.core.method import Method
 from gammafl.core.stepsizes import Constant, Stepsize
 from gammafl.core.theory import convex_bound, convex_stepsize, non_convex_bound
-from gammafl.core.thresholds import Fixed, Units, in_units
+from gammafl.core.thresholds import Units
+from gammafl.methods.fedavg import fedavg
+from gammafl.methods.gamma_fedht import gamma_fedht
+from gammafl.methods.hard_threshold import hard_threshold
 from gammafl.report.progress import Progress, Status
 from gammafl.studies.problems import CONVEXITY, DIM, LARGEST, LOCAL_STEPS, PARTICIPANTS, Kind, Separable
 from gammafl.tasks.data.files import read_json, write_atomically
@@ -70,12 +73,12 @@ class TheoryJob:
         """λ_0 in the method's units; in gradient units it starts, at the shortest T, with the same threshold."""
         return INITIAL if self.units == "update" else INITIAL / float(replace(self, iterations=1000).stepsize(0))
 
-    def compressor(self) -> Compressor:
+    def compression(self) -> Method:
         if self.method == "fedavg":
-            return Dense()
+            return fedavg()
         if self.method == "ht":
-            return HardThreshold(in_units(self.units, Fixed(self.initial / 2**0.5), self.stepsize))
-        return GammaFedHT(self.initial, self.stepsize, self.iterations, units=self.units)
+            return hard_threshold(threshold=self.initial / 2**0.5, units=self.units)
+        return gamma_fedht(initial_threshold=self.initial, units=self.units)
 
     def run(self, progress: Progress) -> dict[str, Any]:
         if (summary := self.finished()) is not None:
@@ -104,7 +107,7 @@ class TheoryJob:
         from gammafl.federated.residuals import ResidualStore
         from gammafl.runtimes.simulator import InProcess
 
-        method = self.compressor()
+        method = self.compression()
         plan = Plan(
             task, method, self.stepsize, self.iterations, LOCAL_STEPS, PARTICIPANTS, self.seed,
             averaging=NoAverage(), evaluation=EvaluationSettings(every=max(1, self.iterations // LOCAL_STEPS // 1000)),

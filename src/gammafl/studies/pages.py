@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gammafl.core.errors import InputError
-from gammafl.core.names import LABELS
+from gammafl.methods.registry import label_of, names
 from gammafl.report.curves import IN_LEGEND, Plot, Series, curves_plot
 from gammafl.report.interactive import plots_of
 from gammafl.report.page import Section, render
@@ -16,7 +16,7 @@ from gammafl.report.progress import show_bytes
 from gammafl.report.tables import TextTable
 from gammafl.runtimes.storing import storing
 from gammafl.studies.catalogue import STUDIES
-from gammafl.studies.common import COLOURS
+from gammafl.studies.common import colour
 from gammafl.studies.output import diverged_table, read_document, read_results
 from gammafl.studies.results import Results, Run
 from gammafl.studies.run_sections import comparison_section, is_comparison, is_run, run_sections
@@ -79,7 +79,7 @@ def study_curves(results: Results) -> Plot | None:
     """The curves of all places of the grid, in the order of the grid, each over its seeds."""
     cells = (dict(zip(results.levels, place, strict=True)) for place in product(*results.levels.values()))
     series = [
-        Series(cell, [run.curve for run in runs], COLOURS.get(cell.get("method", ""), ""), _dash(cell))
+        Series(cell, [run.curve for run in runs], colour(cell.get("method", "")), _dash(cell))
         for cell in cells
         if (runs := results.pick(**cell))
     ]
@@ -93,7 +93,7 @@ def method_name(level: str) -> str:
     """'Top-k, equal traffic' for 'top-k, equal traffic'; a level that is no method keeps its name."""
     found = re.match(r"[\w-]+", level)
     name = found[0] if found else ""
-    return LABELS[name] + level[len(name) :] if name in LABELS else level
+    return label_of(name) + level[len(name) :] if name in names() else level
 
 
 def _dash(cell: Mapping[str, str]) -> str:

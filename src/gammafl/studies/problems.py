@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gammafl.core.kernels import Vector
+from gammafl.core.arrays import Vector
 from gammafl.core.theory import Constants
 from gammafl.tasks.base import Evaluation, LocalUpdate
 

@@ -9,14 +9,14 @@ from typing import Any
 
 from gammafl.config import RunConfig, result_settings
 from gammafl.core.errors import InputError
-from gammafl.core.names import LABELS
+from gammafl.methods.registry import colours_of, label_of
 from gammafl.report.curves import Plot, Series, curves_plot
 from gammafl.report.page import Section
 from gammafl.report.progress import show_bytes
 from gammafl.report.tables import TextTable, comparison_table, spread
 from gammafl.runtimes.reading import checked
 from gammafl.runtimes.run_directory import RunDirectory, SummaryFacts
-from gammafl.studies.common import COLOURS
+from gammafl.studies.compare import folder
 from gammafl.studies.results import training_curve
 
 POINTS = 300
@@ -65,15 +65,17 @@ def comparison_section(path: Path) -> Section:
         summaries: list[Summary] = json.loads((path / "comparison.json").read_text())
         for summary in summaries:
             checked(SummaryFacts, summary)
-        runs = [load(path / f"{summary['method']}-seed{summary['seed']}") for summary in summaries]
+        runs = [load(path / folder(summary["method"], summary["seed"])) for summary in summaries]
         table = comparison_table("All methods at equal traffic", summaries)
         title = f"Comparison on {summaries[0]['task']}"
     except InputError:
         raise
     except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         raise InputError(f"{path / 'comparison.json'} is damaged ({type(error).__name__}: {error})") from None
-    grouped = {LABELS[method]: [run for run in runs if run.config.method == method] for method in LABELS}
-    return _section(title, {name: found for name, found in grouped.items() if found}, table)
+    grouped: dict[str, list[Loaded]] = {}
+    for summary, run in zip(summaries, runs, strict=True):
+        grouped.setdefault(label_of(summary["method"]), []).append(run)
+    return _section(title, grouped, table)
 
 
 def run_sections(paths: Sequence[Path]) -> list[Section]:
@@ -97,7 +99,7 @@ def _grouped(runs: Sequence[Loaded]) -> dict[str, list[Loaded]]:
     for run, table in zip(runs, tables, strict=True):
         others = [key for key in differing if key not in ("seed", "method") and table.get(key) is not None]
         words = [f"{key.rpartition('.')[2]} {table[key]}" for key in others]
-        grouped.setdefault(", ".join([LABELS[run.config.method], *words]), []).append(run)
+        grouped.setdefault(", ".join([label_of(run.config.method), *words]), []).append(run)
     return grouped
 
 
@@ -130,11 +132,12 @@ def _plot(grouped: Mapping[str, Sequence[Loaded]], metric: str) -> Plot | None:
     """Runs of different length, if any, are cut to the shortest within a label, not between labels."""
     methods = [runs[0].config.method for runs in grouped.values()]
     distinct = len(set(methods)) == len(methods)
+    colours = colours_of(methods)
     series = [
         Series(
             {"method": name},
             [run.curve for run in runs],
-            COLOURS[method] if distinct else "",
+            colours[method] if distinct else "",
             "dash" if method == "fedavg" else "solid",
         )
         for (name, runs), method in zip(grouped.items(), methods, strict=True)

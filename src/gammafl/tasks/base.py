@@ -10,7 +10,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gammafl.core.kernels import Vector
+from gammafl.core.arrays import Vector
+from gammafl.core.layout import Layout
 
 
 @dataclass(frozen=True)
@@ -98,27 +99,6 @@ class Task(Protocol):
     def evaluate(self, model: Vector) -> Evaluation: ...
 
 
-def tensor_sizes(task: Task) -> tuple[int, ...]:
-    """The length of each trained tensor in the flat vector."""
-    return _sizes(task.tensors)
-
-
-def statistics_size(task: Task) -> int:
-    """How many elements at the end of the flat vector are sent uncompressed."""
-    return sum(_sizes(task.statistics))
-
-
-def dimension(task: Task) -> int:
-    """d: the length of the flat vector."""
-    return sum(tensor_sizes(task)) + statistics_size(task)
-
-
-def by_name(task: Task, model: Vector) -> dict[str, Vector]:
-    """The flat vector's tensors."""
-    named = {**task.tensors, **task.statistics}
-    parts = np.split(model, np.cumsum(_sizes(named))[:-1])
-    return {name: part.reshape(shape) for (name, shape), part in zip(named.items(), parts, strict=True)}
-
-
-def _sizes(named: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-    return tuple(int(np.prod(shape)) for shape in named.values())
+def layout_of(task: Task) -> Layout:
+    """Where the task's tensors lie in the flat vector."""
+    return Layout.of(task.tensors, task.statistics)

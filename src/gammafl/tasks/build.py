@@ -7,13 +7,14 @@ import torch
 
 from gammafl.config import Input, RunConfig
 from gammafl.core.errors import require
+from gammafl.methods.files import is_file
 from gammafl.tasks.augment import crop_and_flip
 from gammafl.tasks.base import SampleFacts, Split, Task
 from gammafl.tasks.data.catalogue import Say
 from gammafl.tasks.data.images import Array, load_images
 from gammafl.tasks.language import SIZES, build_language_task
 from gammafl.tasks.models import INITIALISERS, MODELS
-from gammafl.tasks.own import is_own, own_task
+from gammafl.tasks.own import own_task
 from gammafl.tasks.presets import preset_named
 from gammafl.tasks.samples import ImageSamples, ImageShards, Normaliser
 from gammafl.tasks.torch_task import TorchTask
@@ -21,7 +22,7 @@ from gammafl.tasks.torch_task import TorchTask
 
 def build_task(config: RunConfig, split: Split, data_dir: Path | None, say: Say) -> Task:
     """The task of `config`, its training samples dealt to the clients by `split`."""
-    own = is_own(config.task)
+    own = is_file(config.task)
     require(not own or data_dir is None, f"{config.task} brings its own data; leave out --data-dir")
     task = own_task(config) if own else _preset_task(config, split, data_dir, say)
     if isinstance(task, TorchTask):

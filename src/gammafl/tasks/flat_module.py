@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from gammafl.core import kernels
+from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError, require
-from gammafl.core.kernels import Vector
 
 Buffers = Literal["refuse", "local", "travel"]
 """What becomes of running statistics, such as those of batch normalisation: the module is refused; they are

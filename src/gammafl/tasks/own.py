@@ -4,16 +4,12 @@ The file has a function that makes a task for a configuration, most simply by `g
 table SETTINGS of the settings it starts from. docs/own-task.md has a complete example.
 """
 
-import hashlib
-import importlib.util
-import sys
 from collections.abc import Sequence
-from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from gammafl.config import RunConfig
-from gammafl.core.errors import InputError, not_installed, require
+from gammafl.core.errors import not_installed, require
+from gammafl.methods.files import function_in_file, module_of
 
 if TYPE_CHECKING:  # the command line looks at names without loading torch
     from torch import nn
@@ -25,29 +21,16 @@ if TYPE_CHECKING:  # the command line looks at names without loading torch
     from gammafl.tasks.torch_task import Metric, TorchTask
 
 
-def is_own(name: str) -> bool:
-    """Whether a task's name means a function in a file."""
-    return ".py:" in name
-
-
 def own_settings(name: str) -> dict[str, Any]:
     """The file's SETTINGS; none where it has none."""
-    settings = getattr(_module(name), "SETTINGS", {})
+    settings = getattr(module_of(name), "SETTINGS", {})
     require(isinstance(settings, dict), f"SETTINGS of {name} must be a table, got {type(settings).__name__}")
     return dict(settings)
 
 
-def own_digest(name: str) -> str:
-    """Tells another version of the file apart: a run of the one is no run of the other."""
-    return hashlib.sha256(_file(name).read_bytes()).hexdigest()
-
-
 def own_task(config: RunConfig) -> "Task":
     """The task that the file's function makes for `config`."""
-    function = getattr(_module(config.task), config.task.partition(".py:")[2], None)
-    if not callable(function):
-        raise InputError(f"{config.task}: the file has no function of that name")
-    task: Task = function(config)
+    task: Task = function_in_file(config.task)(config)
     sizes = getattr(task, "client_sizes", None)
     require(sizes is not None, f"{config.task} must return a task, such as gf.torch_task(…), got {type(task).__name__}")
     held = len(task.client_sizes)
@@ -85,35 +68,3 @@ def torch_task(
 
     clients, test = all_samples(client_datasets, test_dataset)
     return TorchTask(name, model, clients, test, batch_size, loss or cross_entropy, metric=metric, buffers=buffers)
-
-
-def _module(name: str) -> ModuleType:
-    path = _file(name)
-    if (known := sys.modules.get(_module_name(path))) is not None:
-        return known
-    spec = importlib.util.spec_from_file_location(_module_name(path), path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    sys.path.append(str(path.parent))  # what stands beside the file can be imported by it
-    try:
-        spec.loader.exec_module(module)
-    except BaseException as error:
-        del sys.modules[spec.name]
-        if isinstance(error, SyntaxError):
-            raise InputError(f"{error.filename}, line {error.lineno}: {error.msg}") from None
-        if isinstance(error, ImportError):
-            raise InputError(f"{path} can't be imported: {error}") from None
-        raise
-    return module
-
-
-def _file(name: str) -> Path:
-    path = Path(name.partition(".py:")[0] + ".py").resolve()
-    require(path.is_file(), f"there is no file {path} for the task {name}")
-    return path
-
-
-def _module_name(path: Path) -> str:
-    return f"gammafl_own_{path.stem}_{abs(hash(str(path)))}"

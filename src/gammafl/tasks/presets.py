@@ -8,7 +8,8 @@ from typing import Any
 
 from gammafl.core.errors import InputError
 from gammafl.core.names import did_you_mean
-from gammafl.tasks.own import is_own, own_settings
+from gammafl.methods.files import is_file
+from gammafl.tasks.own import own_settings
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ VGG11S_SETTINGS = {
     "batch_size": 8,
     "clients": 15,
     "initialisation": "lecun",
-    "compression": {"keep": 0.001},
+    "keep": 0.001,
     "partition": {"kind": "natural"},
     "input": {"mean": (0.5, 0.5, 0.5), "std": (0.25, 0.25, 0.25), "augment": True},
     "evaluation": {"every": 200, "last": 8},
@@ -54,7 +55,7 @@ PRESETS = {
         {
             "iterations": 40_000,
             "batch_size": 8,
-            "compression": {"keep": 0.001},
+            "keep": 0.001,
             "input": CIFAR10_INPUT,
             "evaluation": {"every": 200, "last": 8},
         },
@@ -78,7 +79,7 @@ PRESETS = {
         {
             "iterations": 1000,
             "batch_size": 1,
-            "compression": {"keep": 0.001},
+            "keep": 0.001,
             "partition": {"kind": "contiguous"},
             "evaluation": {"every": 5, "last": 8, "samples": 64},
         },
@@ -101,7 +102,7 @@ PRESETS = {
 
 def settings_of(name: str) -> dict[str, Any]:
     """The settings that a task starts from: a preset's, or the SETTINGS of one's own file."""
-    return own_settings(name) if is_own(name) else preset_named(name).settings
+    return own_settings(name) if is_file(name) else preset_named(name).settings
 
 
 def preset_named(name: str) -> Preset:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from gammafl.core.kernels import Vector
+from gammafl.core.arrays import Vector
 from gammafl.tasks.base import LocalUpdate
 from gammafl.tasks.flat_module import Buffers, FlatModule
 from gammafl.tasks.freed_memory import keep_freed_memory

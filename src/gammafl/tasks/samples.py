@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
+from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError, require
 from gammafl.core.jit import compiled
-from gammafl.core.kernels import Vector
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 Indices = NDArray[np.int64]

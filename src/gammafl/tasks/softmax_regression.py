@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from gammafl.core import threads
+from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError
-from gammafl.core.kernels import Vector
 from gammafl.tasks import softmax_steps
 from gammafl.tasks.base import LocalUpdate
 from gammafl.tasks.samples import Indices, Table

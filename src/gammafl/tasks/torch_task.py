@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from gammafl.core import threads
+from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError, require
-from gammafl.core.kernels import Vector
 from gammafl.tasks import streams
 from gammafl.tasks.base import Evaluation, LocalUpdate
 from gammafl.tasks.flat_module import Buffers, FlatModule, plain_copy, shapes

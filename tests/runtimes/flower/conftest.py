@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gammafl.core.kernels import Vector
+from gammafl.core.arrays import Vector
 from gammafl.runtimes.flower.inbox import Inbox
 
 

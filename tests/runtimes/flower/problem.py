@@ -10,7 +10,7 @@ from flwr.clientapp import ClientApp
 
 import gammafl.flower
 from gammafl import seeds
-from gammafl.core.kernels import Vector
+from gammafl.core.arrays import Vector
 from gammafl.runtimes.flower.layout import Layout
 from tests.problems import STEPSIZE, Quadratic
 from tests.runtimes.flower.grid import InProcessGrid, arrives

@@ -12,8 +12,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 import gammafl as gf
 import gammafl.flower
-from gammafl.core.kernels import Vector
+from gammafl.core.aggregate import LARGEST_MODEL
+from gammafl.core.arrays import Vector
 from gammafl.core.wire import CHECKED, CHECKSUM, HEADER, encode
+from gammafl.runtimes.flower.layout import Layout
 from tests.problems import METHODS, Quadratic
 from tests.runtimes.flower.books import check_books, computed, remembered
 from tests.runtimes.flower.grid import InProcessGrid
@@ -41,7 +43,9 @@ BAD: dict[str, tuple[Callable[[RecordDict], None], str]] = {
     "oversized": (with_payload(bytes(10_000)), "10000 bytes where 464 are allowed"),
     "a whole model": (whole_model, "compress"),
     "no terms": (without("gammafl"), "compress"),
-    "another protocol": (with_terms(protocol=2), "same version"),
+    "a number that no client can have": (with_terms(number=10**18), "at most one upload a round"),
+    "a term whose name would forge a line of the log": (with_terms(**{"x\nERROR\x1b[2J": 1}), "malformed"),
+    "another protocol": (with_terms(protocol=1), "same version"),
     "malformed terms": (with_terms(number=-5), "malformed"),
     "of another round": (with_terms(round=1), "round 1 in round"),
     "no metrics": (without("metrics"), "one MetricRecord"),
@@ -79,6 +83,7 @@ def test_a_bad_upload_is_refused_with_its_reason_and_the_round_goes_on(
         assert record["clients"] == ["0", "1", "3"]
         assert reason in record["refused"][str(BAD_NODE)]
     assert f"upload of node {BAD_NODE} refused" in caplog.text
+    assert all(record.message.isprintable() for record in caplog.records if record.message.startswith("gammafl"))
 
 
 def test_the_number_of_refused_uploads_is_a_metric(tmp_path: Path) -> None:
@@ -148,6 +153,48 @@ def test_no_weight_and_no_value_of_a_client_that_is_alone_makes_the_model_infini
         assert {"0", "1", "3"} <= set(record["clients"])
 
 
+def test_a_spoilt_element_keeps_nobody_out(tmp_path: Path) -> None:
+    """One client drives one element as far as it can, in every round; the others count in each of them."""
+
+    def spoil(message: Message, reply: Message) -> Message:
+        if message.metadata.dst_node_id == BAD_NODE and reply.has_content():
+            with_payload(encode(gf.SparseUpdate(50, [3], [-LARGEST_MODEL])))(reply.content)
+            with_metrics(**{"num-examples": 2.0**53})(reply.content)
+        return reply
+
+    chosen, _, model = run(tmp_path, 8, fate=spoil, method=gf.Dense(), fraction_train=1.0)
+    assert np.isfinite(model).all()
+    assert [len(record["clients"]) for record in chosen.history] == [4] * 8
+
+
+def test_a_client_that_leaves_ends_nothing_whatever_it_said(tmp_path: Path) -> None:
+    """The largest numbers that an answer may hold, and then the node is gone: its receipt goes to new nodes."""
+    grid = InProcessGrid(quadratic_app(Quadratic(), tmp_path), 4)
+
+    def leave(message: Message, reply: Message) -> Message:
+        if message.metadata.dst_node_id == BAD_NODE:
+            with_terms(name="x" * 100, incarnation="y" * 128, number=message.content["config"]["server-round"])(
+                reply.content
+            )
+            grid.restart(BAD_NODE, 900)
+        return reply
+
+    grid.fate = leave
+    chosen = strategy(method=METHOD, fraction_train=1.0)
+    chosen.start(grid, to_record(Quadratic(), np.zeros(50, np.float32)), 5)
+    assert all({"0", "1", "3"} <= set(record["clients"]) for record in chosen.history)
+
+
+def test_a_model_of_16_bit_floats_stays_finite(tmp_path: Path) -> None:
+    record = ArrayRecord({"half": Array(np.zeros(4, np.float16)), "single": Array(np.zeros(4, np.float32))})
+    layout = Layout.of(record)
+    vector = np.full(8, 1e6, np.float32)
+    layout.clamp(vector)
+    made = layout.record(vector)
+    assert np.isfinite(made["half"].numpy()).all()
+    assert (made["single"].numpy() == 1e6).all()
+
+
 @pytest.mark.parametrize("disks", ["own", "copied"])
 def test_two_nodes_with_one_partition_are_two_clients(
     disks: str, tmp_path: Path, applied: dict[str, Vector], caplog: pytest.LogCaptureFixture
@@ -177,7 +224,7 @@ def test_two_nodes_with_one_partition_are_two_clients(
 def test_of_two_uploads_of_one_sender_the_one_from_its_known_node_counts(
     tmp_path: Path, applied: dict[str, Vector]
 ) -> None:
-    """Another node has a copy of client 1's state, and names a higher number."""
+    """Another node has a copy of client 1's state."""
     task = Quadratic((10, 20))
     grid, copy = (InProcessGrid(quadratic_app(task, tmp_path / name), 2) for name in ("a", "b"))
     copy.restart(101, 99)
@@ -190,7 +237,7 @@ def test_of_two_uploads_of_one_sender_the_one_from_its_known_node_counts(
             replies += copy.send_and_receive([chosen._message(99, number, config, "train")])
             task.deltas.pop()
             original = replies[1].content.config_records["gammafl"]
-            with_terms(incarnation=original["incarnation"], number=10**6)(replies[2].content)
+            with_terms(incarnation=original["incarnation"], number=original["number"])(replies[2].content)
         chosen.aggregate_train(number, replies)
     assert [record["clients"] for record in chosen.history] == [["0", "1"]] * 4
     assert all("a copy of the other's" in record["refused"]["99"] for record in chosen.history[1:])

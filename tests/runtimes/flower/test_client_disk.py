@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord, Message
 
 import gammafl as gf
 import gammafl.flower
-from gammafl.core.kernels import Vector
+from gammafl.core.arrays import Vector
 from gammafl.runtimes import tensor_files
 from gammafl.runtimes.flower.disk import ClientDisk
 from tests.problems import METHODS, Quadratic

@@ -11,7 +11,7 @@ from flwr.clientapp import ClientApp
 
 import gammafl as gf
 import gammafl.flower
-from gammafl.core.kernels import Vector
+from gammafl.core.arrays import Vector
 from gammafl.federated.client import start_after_loss
 from gammafl.runtimes import tensor_files
 from tests.problems import METHODS, Quadratic

@@ -23,7 +23,7 @@ from tests.runtimes.flower.grid import InProcessGrid
 from tests.runtimes.flower.problem import quadratic_app, run
 from tests.runtimes.forging import DEEP, NO_FILES, changes, forge, forge_header, not_for_ever, one_line, put
 
-DIM, METHOD, TRAINING = 50, gf.TopK(3), "training"
+DIM, METHOD, TRAINING = 50, gf.top_k(k=3), "training"
 RECORD = ArrayRecord(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).state_dict())
 LAYOUT = Layout.of(RECORD)
 
@@ -38,7 +38,7 @@ def use(disk: ClientDisk, state: ClientState) -> None:
     """What a round does with a state, and that it can be stored and read again."""
     (delta,) = vectors(1, DIM)
     state.outbox.settle(0)
-    state.outbox.send(LocalUpdate(delta, 0.0), 5)
+    state.outbox.send(LocalUpdate(delta, 0.0), gf.Moment())
     disk.save(state, METHOD)
     again = disk.load(METHOD, DIM, TRAINING)
     assert (again.incarnation, again.outbox.number) == (state.incarnation, state.outbox.number)
@@ -113,7 +113,7 @@ def test_a_state_of_nonsense_is_put_aside_with_a_warning_and_the_client_starts_c
     forge(disk.state_file, *STATES[name](*tensor_files.read(disk.state_file)))
     with disk.locked(1.0):
         state = disk.load(METHOD, DIM, TRAINING)
-        assert (state.round, state.outbox.number, state.outbox.memory.residual.any()) == (0, 0, False)
+        assert (state.round, state.outbox.number, state.outbox.memory.state()["residual"].any()) == (0, 0, False)
         use(disk, state)
     assert len(list(disk.state_file.parent.glob("0.damaged-*"))) == 1
     assert ["moved to" in record.message and one_line(record.message) for record in caplog.records] == [True]

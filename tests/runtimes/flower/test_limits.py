@@ -8,7 +8,7 @@ from flwr.app import Message
 
 import gammafl as gf
 import gammafl.flower
-from gammafl.core.kernels import Vector
+from gammafl.core.arrays import Vector
 from gammafl.core.wire import encode
 from tests.problems import METHODS, Quadratic
 from tests.runtimes.flower.books import computed, remembered

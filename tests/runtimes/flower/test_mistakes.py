@@ -23,7 +23,7 @@ def test_client_and_server_that_disagree_on_the_method_say_where(
 ) -> None:
     chosen, _, _ = run(tmp_path, 1, client={"method": gf.TopK(5)}, method=gf.TopK(7), fraction_train=1.0)
     assert chosen.history[0]["failed"] == 4
-    assert "client and server disagree on the method: k is 5 here and 7 there" in caplog.text
+    assert "client and server disagree on the method: compressor.k is 5 here and 7 there" in caplog.text
 
 
 def test_client_and_server_that_agree_train(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_a_server_with_another_strategy_is_told_what_to_do(tmp_path: Path, caplo
         {"averaging": "sometimes"},
         {"configrecord_key": "gammafl"},
         {"seed": -1},
-        {"stepsize": 0.1},
+        {"stepsize": "fast"},
         {"whole": "*running_mean"},
     ],
     ids=str,

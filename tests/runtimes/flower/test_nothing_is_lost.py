@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
 import gammafl as gf
 import gammafl.flower
 from gammafl import seeds
-from gammafl.core.kernels import Vector
+from gammafl.core.arrays import Vector
 from tests.problems import METHODS, Quadratic
 from tests.runtimes.flower.books import check_books, computed, remembered
 from tests.runtimes.flower.grid import InProcessGrid

@@ -11,18 +11,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from flwr.app import Context
 
-from gammafl.core.compressors import Compressor
-from gammafl.core.description import describe
-from gammafl.core.error_feedback import ErrorFeedback
+from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError
-from gammafl.core.kernels import Vector
+from gammafl.core.memory import RESIDUAL
+from gammafl.core.method import Method
 from gammafl.core.wire import decode
 from gammafl.federated import private_files
 from gammafl.federated.client import Outbox
+from gammafl.methods.description import describe
 from gammafl.runtimes import tensor_files
 from gammafl.runtimes.flower.layout import Layout, LayoutFacts
 from gammafl.runtimes.flower.terms import Word
@@ -35,6 +36,9 @@ LOG = logging.getLogger("flwr")
 
 LOCK_SECONDS = 0.2
 """Between two looks at a lock that another process holds."""
+
+FORMAT = 2
+"""Of a client's state."""
 
 SPARE_BYTES = 1 << 20
 FIXED = "fixed."
@@ -107,7 +111,7 @@ class ClientDisk:
                 " client does not train"
             )
 
-    def load(self, method: Compressor, dim: int, training: str) -> "ClientState":
+    def load(self, method: Method, dim: int, training: str) -> "ClientState":
         """The stored state; a new one where there is none of this training, or none that can be used."""
         try:
             if is_there(self.state_file) and (state := _read(self.state_file, method, dim, training)):
@@ -121,12 +125,13 @@ class ClientDisk:
             LOG.warning("gammafl: %s can't be used (%s); moved to %s", self.state_file, error, aside.name)
         return new_state(method, dim, training)
 
-    def save(self, state: "ClientState", method: Compressor) -> None:
+    def save(self, state: "ClientState", method: Method) -> None:
         outbox = state.outbox
-        tensors = {"residual": outbox.memory.residual}
+        tensors: dict[str, Any] = dict(outbox.memory.state())
         if outbox.open is not None:
             tensors["open"] = np.frombuffer(outbox.open, np.uint8)
         facts = {
+            "format": FORMAT,
             "incarnation": state.incarnation,
             "number": outbox.number,
             "round": state.round,
@@ -175,13 +180,14 @@ class ClientState:
     """The training that all this belongs to."""
 
 
-def new_state(method: Compressor, dim: int, training: str) -> ClientState:
-    return ClientState(Outbox(ErrorFeedback(method, dim)), secrets.token_hex(8), training=training)
+def new_state(method: Method, dim: int, training: str) -> ClientState:
+    return ClientState(Outbox(method.memory.client(method, dim)), secrets.token_hex(8), training=training)
 
 
 class StateFacts(Facts):
     """What NAME.state says beside its tensors."""
 
+    format: Literal[2]
     incarnation: Word
     number: Count
     round: Count
@@ -197,15 +203,18 @@ class ModelFacts(Facts):
     layout: LayoutFacts
 
 
-def _read(path: Path, method: Compressor, dim: int, training: str) -> ClientState | None:
+def _read(path: Path, method: Method, dim: int, training: str) -> ClientState | None:
     """None if it is of another training."""
     raw, tensors = tensor_files.read(path)
+    if raw.get("format") != FORMAT:
+        raise ValueError("it is of another version of gammafl: upgrade between runs, not within one")
     facts = checked(StateFacts, raw)
     if facts.training != training:
         return None
     if facts.method != describe(method):
         raise ValueError("it is of another method")
-    wanted = {"residual": Kind(FLOATS, (dim,))}
+    remembers = method.leaves_a_rest or RESIDUAL in tensors
+    wanted = {RESIDUAL: Kind(FLOATS, (dim,))} if remembers else {}
     if "open" in tensors:
         wanted["open"] = Kind(BYTES, tensors.kinds["open"].shape)
     if tensors.kinds != wanted or ("open" in tensors and facts.number == 0):
@@ -213,7 +222,8 @@ def _read(path: Path, method: Compressor, dim: int, training: str) -> ClientStat
     payload = tensors["open"].tobytes() if "open" in tensors else None
     if payload is not None:
         decode(payload, dim)
-    outbox = Outbox(ErrorFeedback(method, dim, np.array(tensors["residual"])), facts.number, payload)
+    state = {name: np.array(tensors[name]) for name in wanted if name == RESIDUAL}
+    outbox = Outbox(method.memory.client(method, dim, state), facts.number, payload)
     return ClientState(outbox, facts.incarnation, facts.round, facts.address, facts.training)
 
 

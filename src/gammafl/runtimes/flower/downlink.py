@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from flwr.app import ArrayRecord
 
-from gammafl.core.kernels import Vector
+from gammafl.core.arrays import Vector
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import encode
 from gammafl.runtimes.flower.layout import Layout

@@ -23,7 +23,7 @@ NO_MOD = "it sent a whole model: add gammafl.flower.compress() to the mods of it
 
 
 REASON_LENGTH = 300
-"""A refusal's reason is cut here: part of it may be the sender's own words."""
+"""A refusal's reason is cut here."""
 
 COPY = "another node sent an upload of client {} in this round: is the state of one a copy of the other's?"
 
@@ -67,15 +67,15 @@ class Inbox:
         self.weight_key = weight_key
         self.receipts = Receipts()
 
-    def sort(self, replies: Iterable[Message], round_number: int, room: float = math.inf) -> Mail:
-        """In the order of the nodes' ids, whichever came first. `room`: no value of an update may be larger."""
+    def sort(self, replies: Iterable[Message], round_number: int, largest: float = math.inf) -> Mail:
+        """In the order of the nodes' ids, whichever came first. No value of an update may exceed `largest`."""
         mail = Mail()
         in_order = sorted(replies, key=lambda reply: reply.metadata.src_node_id)
         for node, content in {reply.metadata.src_node_id: reply.content for reply in in_order}.items():
             try:
-                self._sort_one(node, _answer(content, round_number), content, room, mail)
+                self._sort_one(node, _answer(content, round_number), content, largest, mail)
             except InputError as error:
-                mail.refused[node] = str(error)[:REASON_LENGTH]
+                mail.refused[node] = printable(str(error))
         self._settle_contests(mail)
         for node, reason in mail.refused.items():
             LOG.warning("gammafl: upload of node %d refused: %s", node, reason)
@@ -101,7 +101,7 @@ class Inbox:
         at_home = self.receipts.home(letter.answer.who) == letter.upload.client
         return at_home, letter.answer.number
 
-    def _sort_one(self, node: int, answer: Answer, content: RecordDict, room: float, mail: Mail) -> None:
+    def _sort_one(self, node: int, answer: Answer, content: RecordDict, largest: float, mail: Mail) -> None:
         if warning := self.receipts.met(node, answer.who):
             LOG.warning("gammafl: %s", warning)
         mail.holding[node] = answer.holds
@@ -113,12 +113,12 @@ class Inbox:
                 raise InputError(refusal)
             mail.repeated.append(node)
             return
-        mail.letters.append(self._letter(node, answer, content, room))
+        mail.letters.append(self._letter(node, answer, content, largest))
 
-    def _letter(self, node: int, answer: Answer, content: RecordDict, room: float) -> Letter:
+    def _letter(self, node: int, answer: Answer, content: RecordDict, largest: float) -> Letter:
         weight = weight_of(content, self.weight_key, self.limits.weight)
         upload = Upload(node, _payload(content), 0.0)
-        accepted, refused = server.receive([upload], self.dim, self.limits, room=room)
+        accepted, refused = server.receive([upload], self.dim, self.limits, largest=largest)
         if refused:
             raise InputError(refused[node])
         update = accepted[0][1]
@@ -137,12 +137,19 @@ class Inbox:
         return self.receipts.label(letter.upload.client, letter.answer.who)
 
 
+def printable(text: str) -> str:
+    """Part of `text` may be a client's own words: no line breaks, nothing that a terminal would obey, not too long."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text[:REASON_LENGTH])
+
+
 def _answer(content: RecordDict, round_number: int) -> Answer:
     answer = Answer.read(content)
     if answer is None:
         raise InputError(NO_MOD)
     if answer.round != round_number:
         raise InputError(f"an answer to round {answer.round} in round {round_number}")
+    if answer.number > round_number:
+        raise InputError(f"upload {answer.number} in round {round_number}: a client makes at most one upload a round")
     return answer
 
 
@@ -164,7 +171,7 @@ def alike(contents: Iterable[RecordDict], weight_key: str) -> list[RecordDict]:
             weight_of(content, weight_key)
             found.append((_form(_only_metrics(content)), content))
         except InputError as error:
-            LOG.warning("gammafl: metrics left out: %s", str(error)[:REASON_LENGTH])
+            LOG.warning("gammafl: metrics left out: %s", printable(str(error)))
     if not found:
         return []
     (usual, count) = Counter(form for form, _ in found).most_common(1)[0]
@@ -182,7 +189,7 @@ def _form(metrics: MetricRecord) -> Form:
 
 
 def _words(form: Form) -> str:
-    return ", ".join(name if length is None else f"{name}[{length}]" for name, length in sorted(form))[:REASON_LENGTH]
+    return printable(", ".join(name if length is None else f"{name}[{length}]" for name, length in sorted(form)))
 
 
 def _only_metrics(content: RecordDict) -> MetricRecord:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -10,8 +11,10 @@ from flwr.app import Array, ArrayRecord
 from flwr.common.constant import SType
 from pydantic import Field
 
+from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError, require
-from gammafl.core.kernels import Vector
+from gammafl.core.layout import Layout as VectorLayout
+from gammafl.core.values import HALF_MAX
 from gammafl.runtimes.reading import Count, Facts
 
 WHOLE = ("*running_mean", "*running_var")
@@ -88,6 +91,13 @@ class Layout:
         stops = np.cumsum(self.sizes)
         return self.sizes[: int(np.searchsorted(stops, self.dim - self.whole, "right"))]
 
+    @cached_property
+    def vector(self) -> VectorLayout:
+        """The layout of the flat vector."""
+        compressed = len(self.compressed_sizes)
+        items = list(self.shapes.items())
+        return VectorLayout.of(dict(items[:compressed]), dict(items[compressed:]))
+
     @property
     def dim(self) -> int:
         return sum(self.sizes)
@@ -117,6 +127,12 @@ class Layout:
             for name, part in parts.items()
         }
         return ArrayRecord({name: trained.get(name) or self.fixed[name] for name in self.names})
+
+    def clamp(self, vector: Vector) -> None:
+        """Elements of 16-bit tensors beyond what 16 bits hold are set to the largest that they do."""
+        for name, part in self.vector.split(vector).items():
+            if self.types[name] == "float16":
+                np.clip(part, -HALF_MAX, HALF_MAX, out=part)
 
     def rounded(self, vector: Vector) -> Vector:
         """`vector` as the tensors of `record(vector)` hold it, which may be less precise."""

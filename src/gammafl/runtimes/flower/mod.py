@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,15 @@ from flwr.app import ArrayRecord, Context, Error, Message, MessageType, RecordDi
 from flwr.common.constant import ErrorCode
 
 from gammafl.core import kernels
-from gammafl.core.compressors import Compressor
-from gammafl.core.description import build, describe
+from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError, require
-from gammafl.core.kernels import Vector
+from gammafl.core.method import Method, as_method
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import decode
 from gammafl.federated.client import start_after_loss
 from gammafl.federated.limits import Limits
+from gammafl.methods.description import build, describe, own_entries
+from gammafl.methods.registry import Entry
 from gammafl.runtimes.flower.disk import SEVERAL, ClientDisk, ClientState, new_state, state_directory
 from gammafl.runtimes.flower.layout import Layout
 from gammafl.runtimes.flower.terms import CHANGES, KEY, UPDATE, Answer, Holding, Offer, difference, message_record
@@ -34,18 +35,23 @@ Mod = Callable[[Message, Context, Train], Message]
 def compress(
     state_dir: str | os.PathLike[str] | None = None,
     *,
-    method: Compressor | None = None,
+    method: Method | None = None,
+    methods: Sequence[Callable[..., Any]] = (),
     forget_after: int | None = None,
 ) -> Mod:
     """A mod for `ClientApp(mods=[compress()])`; the server's strategy must be `CompressedFedAvg`.
 
-    How to compress is the server's word; a `method` given here must be the same, or the client refuses to train.
-    What was not sent, and what was sent but not yet confirmed, is kept in `state_dir` (by default $GAMMAFL_STATE, or
-    the user's directory for state). With `forget_after`, a client that did not take part for more rounds than that
-    starts clean: its residual is of an old model.
+    state_dir      where the client keeps what was not sent, and what was sent but not yet confirmed. By default
+                   $GAMMAFL_STATE, or the user's directory for state
+    method         the server says how to compress; a method given here must be the same, or the client does not train
+    methods        functions that make methods of your own, as on the server. Those of gammafl and of installed packages
+                   that register some are known
+    forget_after   a client that did not take part for more rounds than that starts clean: its residual is of an old
+                   model
     """
     directory = state_directory() if state_dir is None else Path(state_dir)
-    own = None if method is None else describe(method)
+    own = None if method is None else describe(as_method(method))
+    entries = own_entries(methods)
     require(forget_after is None or forget_after >= 1, f"forget_after must be at least 1 round, got {forget_after}")
 
     def mod(message: Message, context: Context, call_next: Train) -> Message:
@@ -54,10 +60,10 @@ def compress(
             if offer is None:
                 require(message.metadata.message_type != MessageType.TRAIN, NOT_OFFERED)
                 return call_next(message, context)
-            _agree(own, offer)
+            _agree(own, offer, entries)
             disk = ClientDisk(directory, context)
             with disk.locked(message.metadata.ttl):
-                exchange = Exchange(message, context, offer, disk, forget_after)
+                exchange = Exchange(message, context, offer, disk, forget_after, entries)
                 trains = message.metadata.message_type == MessageType.TRAIN
                 return exchange.train(call_next) if trains else exchange.evaluate(call_next)
         except InputError as error:
@@ -73,8 +79,8 @@ NOT_OFFERED = (
 )
 
 
-def _agree(own: str | None, offer: Offer) -> None:
-    if own is not None and own != offer.method:
+def _agree(own: str | None, offer: Offer, entries: Mapping[str, Entry]) -> None:
+    if own is not None and own != describe(build(offer.method, entries)):
         raise InputError(f"client and server disagree on the method: {difference(own, offer.method)}")
 
 
@@ -87,11 +93,12 @@ class Exchange:
     offer: Offer
     disk: ClientDisk
     forget_after: int | None
+    entries: Mapping[str, Entry]
 
     def train(self, call_next: Train) -> Message:
         """Algorithm 1, lines 6-14. The upload is stored before it leaves: until then a crash leaves what the last
         round stored, and the server's word about it comes again."""
-        method = build(self.offer.method)
+        method = build(self.offer.method, self.entries)
         self.disk.check_room(self.offer.dim)
         state = self._state(method)
         require(
@@ -111,7 +118,7 @@ class Exchange:
             return reply
         key, trained = _only_arrays(reply.content)
         local = _update(layout.rounded(start), layout.flatten(trained, "the model that the train function returned"))
-        payload = state.outbox.send_again(local) if again else self._send(state, local)
+        payload = state.outbox.send_again(local) if again else self._send(state, local, layout)
         state.address = SEVERAL if again else self.context.node_id
         state.round = self.offer.round
         self.disk.save(state, method)
@@ -132,7 +139,7 @@ class Exchange:
 
     # --- the upload ---------------------------------------------------------------------------------------
 
-    def _state(self, method: Compressor) -> ClientState:
+    def _state(self, method: Method) -> ClientState:
         """What is stored; a clean one, and a warning, where that is lost, too old, or not what the server knows."""
         offer, state = self.offer, self.disk.load(method, self.offer.dim, self.offer.training)
         missed, receipt = offer.round - state.round - 1, offer.receipt(state.incarnation)
@@ -172,9 +179,9 @@ class Exchange:
             )
         return lost
 
-    def _send(self, state: ClientState, local: LocalUpdate) -> bytes:
+    def _send(self, state: ClientState, local: LocalUpdate, layout: Layout) -> bytes:
         limits = Limits(entries=self.offer.entries, norm=self.offer.norm)
-        return state.outbox.send(local, self.offer.iteration, limits)
+        return state.outbox.send(local, self.offer.moment(layout.vector), limits)
 
     # --- the model ----------------------------------------------------------------------------------------
 

@@ -13,17 +13,19 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 from flwr.serverapp.strategy.strategy_utils import sample_nodes
 
-from gammafl.core import aggregate
-from gammafl.core.compressors import Compressor, with_dense_tail
-from gammafl.core.description import describe
+from gammafl.core import aggregate, kernels
+from gammafl.core.compressors import Compressor
 from gammafl.core.errors import InputError, require
-from gammafl.core.methods import MethodSettings, make_method
-from gammafl.core.stepsizes import Constant, Stepsize
+from gammafl.core.method import Method, as_method
+from gammafl.core.moment import Schedule
+from gammafl.core.stepsizes import Constant, Stepsize, as_stepsize
 from gammafl.federated import server
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.server import ServerState
+from gammafl.methods.description import describe
+from gammafl.methods.registry import method_named
 from gammafl.runtimes.flower.downlink import Downlink
-from gammafl.runtimes.flower.inbox import Inbox, Letter, Mail, alike
+from gammafl.runtimes.flower.inbox import Inbox, Letter, Mail, alike, printable
 from gammafl.runtimes.flower.layout import WHOLE, Layout
 from gammafl.runtimes.flower.terms import KEY, Holding, Offer
 from gammafl.runtimes.storing import storing
@@ -39,9 +41,9 @@ Aggregation = Callable[[list[RecordDict], str], MetricRecord]
 class CompressedFedAvg(FedAvg):
     """FedAvg, and all its options, for clients that have `gammafl.flower.compress()` among their mods.
 
-    method            one of the six names, calibrated for a kept fraction of `keep`, or a compressor: gf.TopK(100)
-    stepsize          γ_t, which λ_t follows; it is sent to the clients each round as `lr_key` of the train config.
-                      Unset: the train config's own, constant
+    method            gf.top_k(keep=0.01) and its like, or a name such as "top-k", for which `keep` is the kept fraction
+    stepsize          γ_t, a number or a function of t, which λ_t follows; it is sent to the clients each round as
+                      `lr_key` of the train config. Unset: the train config's own, constant
     local_steps       E: a round ends at iteration t = round · local_steps, which `stepsize` counts in
     min_accepted      with fewer good uploads the model stays as it is, and the clients keep their updates
     limits            what an upload may be at the most, in bytes, entries and norm
@@ -56,9 +58,9 @@ class CompressedFedAvg(FedAvg):
     def __init__(
         self,
         *,
-        method: str | Compressor = "gamma-fedht",
+        method: str | Method | Compressor = "gamma-fedht",
         keep: float = 0.01,
-        stepsize: Stepsize | None = None,
+        stepsize: Stepsize | float | None = None,
         local_steps: int = 1,
         min_accepted: int = 1,
         limits: Limits = NO_LIMITS,
@@ -76,14 +78,11 @@ class CompressedFedAvg(FedAvg):
         require(downlink in ("full", "changes"), f"downlink must be 'full' or 'changes', got {downlink!r}")
         require(self.configrecord_key != KEY, f"configrecord_key must not be {KEY!r}, which gammafl uses itself")
         require(seed >= 0, f"seed must not be negative, got {seed}")
-        is_stepsize = stepsize is None or callable(stepsize)
-        require(is_stepsize, f"stepsize must be a function of t, such as gf.Constant({stepsize!r})")
         require(not isinstance(whole, str), f"whole must be a list of patterns, such as [{whole!r}]")
         known = ", ".join(server.AVERAGINGS)
         require(averaging in server.AVERAGINGS, f"averaging must be one of {known}, got {averaging!r}")
-        self.method = method
-        self.keep = keep
-        self.stepsize = stepsize
+        self.method = method_named(method, keep=keep) if isinstance(method, str) else as_method(method)
+        self.stepsize = None if stepsize is None else as_stepsize(stepsize)
         self.local_steps = local_steps
         self.min_accepted = min_accepted
         self.limits = limits
@@ -120,14 +119,15 @@ class CompressedFedAvg(FedAvg):
         self.seconds = timeout
         self.layout = Layout.of(initial_arrays, self.whole)
         self.state = ServerState(self.layout.flatten(initial_arrays, "initial_arrays"))
-        finite = aggregate.room(self.state.model, total_weight=1) >= 0
+        finite = kernels.largest_magnitude(self.state.model) <= aggregate.LARGEST_MODEL
         require(finite, f"initial_arrays hold values that are not finite, or above {aggregate.LARGEST_MODEL:.3g}")
         rate = train_config.get(self.lr_key, 1.0)
         if not isinstance(rate, int | float):
             raise InputError(f"train_config[{self.lr_key!r}] must be a number, found {rate!r}")
-        stepsize = self.stepsize or Constant(float(rate))
+        self.schedule = Schedule(self.stepsize or Constant(float(rate)), num_rounds * self.local_steps)
+        self.scale = self.method.scale(self.layout.dim, self.schedule)
         self.training = secrets.token_hex(8)
-        self.description = describe(self._compressor(stepsize))
+        self.description = describe(self.method)
         self.inbox = Inbox(self.layout.dim, self.limits, self.weighted_by_key)
         self.down = Downlink(self.layout, self.downlink)
         self._asked = 0
@@ -135,15 +135,6 @@ class CompressedFedAvg(FedAvg):
         if self.ledger is not None:
             with storing(self.ledger, "start again", "choose another ledger"), self.ledger.open("a"):
                 pass
-
-    def _compressor(self, stepsize: Stepsize) -> Compressor:
-        method = self.method
-        if isinstance(method, str):
-            iterations = self.rounds * self.local_steps
-            method = make_method(
-                method, MethodSettings(self.layout.dim, self.layout.compressed_sizes, stepsize, iterations, self.keep)
-            )
-        return with_dense_tail(method, self.layout.whole)
 
     @property
     def averaged_arrays(self) -> ArrayRecord | None:
@@ -180,7 +171,7 @@ class CompressedFedAvg(FedAvg):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Algorithm 1, lines 17-19, over the uploads that are in order."""
         good, failed = self._check_and_log_replies(replies, is_train=True, validate=False)
-        mail = self.inbox.sort(good, server_round, aggregate.room(self.state.model, total_weight=1))
+        mail = self.inbox.sort(good, server_round, aggregate.largest_value(total_weight=1))
         for node, version in mail.holding.items():
             self.down.holds(node, version)
         letters = mail.letters
@@ -192,12 +183,8 @@ class CompressedFedAvg(FedAvg):
             )
             letters = []
         shares = aggregate.weights([letter.weight for letter in letters], len(letters), "normalized", self._asked)
-        uploads = [(letter.upload, letter.update) for letter in letters]
-        if not server.stays_finite(self.state, uploads, shares):
-            mail.refused |= {letter.upload.client: server.BEYOND for letter in letters}
-            LOG.warning("gammafl: the uploads of this round together would make the model infinite: none counts")
-            letters, uploads, shares = [], [], []
-        server.apply(self.state, uploads, shares)
+        server.apply(self.state, [(letter.upload, letter.update) for letter in letters], shares)
+        self.layout.clamp(self.state.model)
         server.average(self.state, self.averaging, self.rounds)
         self.inbox.confirm(letters)
         self.down.changed((letter.update for letter in letters), self.state.round)
@@ -271,7 +258,7 @@ class CompressedFedAvg(FedAvg):
         try:
             return average(usable, self.weighted_by_key) if usable else MetricRecord()
         except Exception as error:  # the app's own function, on what clients sent
-            LOG.warning("gammafl: the metrics could not be aggregated: %r", error)
+            LOG.warning("gammafl: the metrics could not be aggregated: %s", printable(repr(error)))
             return MetricRecord()
 
     def _note_version(self, reply: Message) -> None:
@@ -286,13 +273,19 @@ class CompressedFedAvg(FedAvg):
         """The model, the app's own config, and our terms."""
         arrays, base = self.down.pack(node, self.state.model)
         receipt = self.inbox.receipts.receipt(node)
+        moment = self.schedule.moment(server_round * self.local_steps, self.scale)
         offer = Offer(
             training=self.training,
             method=self.description,
             whole=list(self.whole),
             dim=self.layout.dim,
             round=server_round,
-            iteration=server_round * self.local_steps,
+            iteration=moment.t,
+            gamma=moment.gamma,
+            first_gamma=moment.first_gamma,
+            last_gamma=moment.last_gamma,
+            iterations=moment.iterations,
+            scale=moment.scale,
             incarnation=receipt and receipt.incarnation,
             accepted=receipt.accepted if receipt else 0,
             checksum=receipt.checksum if receipt else 0,

@@ -7,7 +7,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gammafl.core.errors import InputError
+from gammafl.core.layout import Layout
+from gammafl.core.moment import Moment
 from gammafl.federated.receipts import Receipt, Sender, digest
+from gammafl.runtimes.reading import Count
 
 KEY = "gammafl"
 STYPE = "gammafl.message"
@@ -17,11 +20,10 @@ UPDATE, CHANGES = "update", "changes"
 """Names of such arrays: what a client sends, and what a server sends of a model that the client has an older
 version of: its values at the places that have changed."""
 
-PROTOCOL = 1
+PROTOCOL = 2
 
 Word = Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9_.:-]+$")]
-Count = Annotated[int, Field(ge=0)]
-AbsentReceipt = Annotated[str, Field(pattern=r"^[0-9a-f]{16} [0-9]{1,18} [0-9]{1,10}$")]
+AbsentReceipt = Annotated[str, Field(pattern=r"^[0-9a-f]{16} [0-9]{1,19} [0-9]{1,10}$")]
 
 
 class Terms(BaseModel):
@@ -66,6 +68,13 @@ class Offer(Terms):
     dim: Count
     round: Count
     iteration: Count
+    gamma: float
+    first_gamma: float
+    last_gamma: float
+    iterations: Count
+    scale: float
+    """What the method is told of the run: t, γ_t, γ_0, γ_T, T and the scale of its threshold (`Moment`)."""
+
     incarnation: Word | None = None
     accepted: Count = 0
     checksum: Count = 0
@@ -86,6 +95,11 @@ class Offer(Terms):
     """The version that only the changes since are sent of; unset: the whole model is sent."""
 
     downlink: Literal["full", "changes"] = "full"
+
+    def moment(self, layout: Layout) -> Moment:
+        """What the method is told, for a model of this layout."""
+        gammas = self.gamma, self.first_gamma, self.last_gamma
+        return Moment(self.iteration, *gammas, self.iterations, self.scale, layout)
 
     def receipt(self, incarnation: str) -> Receipt | None:
         """What the server has of the client of that incarnation; None if it did not say."""

@@ -1,0 +1,185 @@
+"""Memory: what a sender remembers between its messages.
+
+A `Memory` is a frozen value, part of a method. The living half of a client is made from it; a memory that the server
+must mirror has a server half too. Two phases: `propose` changes only what the client alone owns. State that the server
+mirrors moves at `commit`, when both know that the message counted. `take_back` returns a message that did not count.
+
+Error feedback remembers the rest (Algorithm 1, lines 12-13). Its invariant, per coordinate and call, in float32: with
+wanted = residual + delta (one rounding),
+
+    wanted = sent + residual'      exactly where a value is sent as it is or not at all,
+    residual' = wanted − sent      (one more rounding) where it was rounded.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gammafl.core import kernels
+from gammafl.core.arrays import Vector
+from gammafl.core.errors import DivergedError, require
+from gammafl.core.inputs import array_of, not_what_is_wanted
+from gammafl.core.moment import Moment
+from gammafl.core.sparse import MAX_DIM, SparseUpdate
+
+if TYPE_CHECKING:
+    from gammafl.core.method import Method
+
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+RESIDUAL = "residual"
+
+
+class Memory(ABC):
+    """What kind of memory a method has."""
+
+    @abstractmethod
+    def client(self, method: "Method", dim: int, state: Mapping[str, Vector] | None = None) -> "ClientMemory":
+        """The memory of one client, new or from its `state`."""
+
+
+class ClientMemory(ABC):
+    """What one client remembers, for a `method` and a model of `dim` elements."""
+
+    method: "Method"
+    dim: int
+    mirrored: bool = False
+    """Whether the server has a half of it, so that both must `commit`."""
+
+    @abstractmethod
+    def propose(self, delta: Any, moment: Moment, largest: float | None = None) -> SparseUpdate:
+        """What is to be sent of `delta` and the memory.
+
+        `delta` is a float32 vector (numpy, or a torch tensor on the CPU), neither copied nor changed. One that is not
+        finite is refused, and nothing has changed. `largest` is for callers that know max |delta_j| already: it saves
+        the read that looks for it.
+        """
+
+    @abstractmethod
+    def add(self, delta: Any, largest: float | None = None) -> None:
+        """Remember `delta`, with nothing sent."""
+
+    @abstractmethod
+    def take_back(self, update: SparseUpdate) -> None:
+        """`update` was sent and did not count: it is sent another time."""
+
+    @abstractmethod
+    def remove(self, update: SparseUpdate) -> None:
+        """`update` is sent in place of the one that `propose` returned, which was taken back."""
+
+    def commit(self, update: SparseUpdate) -> None:
+        """`update` counted; called only where the memory is `mirrored`."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def state(self) -> dict[str, Vector]:
+        """All that must outlive the process; empty where there is nothing to remember."""
+
+
+@dataclass(frozen=True)
+class ErrorFeedback(Memory):
+    """What was not sent is added to the next update."""
+
+    def client(self, method: "Method", dim: int, state: Mapping[str, Vector] | None = None) -> "Residual":
+        return Residual(method, dim, (state or {}).get(RESIDUAL))
+
+
+@dataclass(frozen=True)
+class NoMemory(Memory):
+    """What was not sent is dropped."""
+
+    def client(self, method: "Method", dim: int, state: Mapping[str, Vector] | None = None) -> "Residual":
+        return Forgetting(method, dim)
+
+
+class Residual(ClientMemory):
+    """Error feedback of one client. `residual` starts as zeros, or is taken over as given (float32, not copied)."""
+
+    def __init__(self, method: "Method", dim: int, residual: Vector | None = None) -> None:
+        require(0 <= dim <= MAX_DIM, f"dim must be between 0 and {MAX_DIM}, got {dim}")
+        self.method = method
+        self._proven = method.proven
+        self.dim = dim
+        self.residual = np.zeros(dim, np.float32) if residual is None else as_vector(residual, dim, "residual")
+        self._bound = kernels.largest_magnitude(self.residual)
+        require(self._bound <= FLOAT32_MAX, "the residual holds values that are not finite")
+        self.remembers = method.leaves_a_rest or self._bound > 0
+        """Whether the residual can hold anything."""
+
+    def propose(self, delta: Any, moment: Moment, largest: float | None = None) -> SparseUpdate:
+        vector = as_vector(delta, self.dim, "delta")
+        self._refuse_non_finite(vector, kernels.largest_magnitude(vector) if largest is None else largest)
+        if not self._proven:
+            return self._propose_checked(vector, moment)
+        if not self.remembers:
+            return self.method(vector, moment)
+        self.remembers = self.method.leaves_a_rest
+        return self.method.add_and_take(vector, self.residual, moment)
+
+    def _propose_checked(self, delta: Vector, moment: Moment) -> SparseUpdate:
+        """The same for a compressor that is not ours. It works on copies, and what it took and left must add up."""
+        wanted, rest = self.residual + delta, self.residual.copy()
+        update = self.method.add_and_take(delta.copy(), rest, moment)
+        self.method.check(wanted, update, rest)
+        self.residual[:] = rest
+        self.remembers = self.method.leaves_a_rest
+        positions = None if update.entire else update.indices.copy()
+        return SparseUpdate(update.dim, positions, update.values.copy())
+
+    def add(self, delta: Any, largest: float | None = None) -> None:
+        vector = as_vector(delta, self.dim, "delta")
+        self._refuse_non_finite(vector, kernels.largest_magnitude(vector) if largest is None else largest)
+        self.residual += vector
+        self.remembers = True
+
+    def take_back(self, update: SparseUpdate) -> None:
+        require(update.dim == self.dim, f"an update of {update.dim} elements for a residual of {self.dim}")
+        self.residual[slice(None) if update.entire else update.indices] += update.values
+        self._bound = kernels.largest_magnitude(self.residual)
+        self.remembers = True
+
+    def remove(self, update: SparseUpdate) -> None:
+        require(update.dim == self.dim, f"an update of {update.dim} elements for a residual of {self.dim}")
+        self.residual[slice(None) if update.entire else update.indices] -= update.values
+
+    def state(self) -> dict[str, Vector]:
+        return {RESIDUAL: self.residual} if self.remembers else {}
+
+    def _refuse_non_finite(self, delta: Vector, largest: float) -> None:
+        """Looks before anything is written, since an overwritten residual can't be brought back.
+
+        max |delta_j| is enough: |residual| is at most the sum of all largest magnitudes so far (`_bound`). Only when
+        that could overflow is the sum itself looked at.
+        """
+        if self._bound + largest <= FLOAT32_MAX:
+            self._bound += largest
+            return
+        with np.errstate(over="ignore", invalid="ignore"):
+            wanted = self.residual + delta
+        if bad := np.flatnonzero(~np.isfinite(wanted))[:1].tolist():
+            raise DivergedError(
+                f"the update is not finite: {delta[bad[0]]} at position {bad[0]} of {self.dim}"
+                f" (residual {self.residual[bad[0]]}); nothing was changed. A smaller stepsize usually helps."
+            )
+        self._bound = kernels.largest_magnitude(wanted)
+
+
+class Forgetting(Residual):
+    """No memory: the rest of each update is dropped. An update that did not count is remembered until it is sent."""
+
+    def propose(self, delta: Any, moment: Moment, largest: float | None = None) -> SparseUpdate:
+        update = super().propose(delta, moment, largest)
+        self.residual[:] = 0
+        self._bound, self.remembers = 0.0, False
+        return update
+
+
+def as_vector(value: Any, dim: int, name: str) -> Vector:
+    """`value` as a float32 vector of length `dim` that shares its memory."""
+    wanted = f"a contiguous float32 vector of {dim} elements"
+    array = array_of(value, name, wanted)
+    if array.dtype != np.float32 or array.shape != (dim,) or not array.flags.c_contiguous:
+        raise not_what_is_wanted(value, name, wanted)
+    return array

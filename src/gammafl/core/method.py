@@ -1,0 +1,162 @@
+"""A method: a compressor, a memory and a form of values under one name. What a user names, and all sides agree on."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gammafl.core.arrays import Vector
+from gammafl.core.compressors import Compressor, Dense, GammaFedHT, HardThreshold, TopK
+from gammafl.core.errors import InputError, require
+from gammafl.core.inputs import floats_of
+from gammafl.core.levels import Level
+from gammafl.core.memory import ErrorFeedback, Memory
+from gammafl.core.moment import Moment, Schedule
+from gammafl.core.sparse import SparseUpdate
+from gammafl.core.values import Exact, Half, Ternary, Values
+
+Setting = str | int | float | bool | None
+"""A hyperparameter as one types it."""
+
+PROVEN = (Dense, HardThreshold, GammaFedHT, TopK, Exact, Half, Ternary)
+"""Parts for which tests hold that sent + rest = vector. A method of these needs no look at every message."""
+
+ROUNDING = 2.0**-20
+"""How far sent + rest may be from the vector, relative to the three: a few roundings of float32."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """compressor × memory × values.
+
+    level      finds the scale of the compressor's threshold; None: the threshold is as it is
+    name       the name of its factory, or of its compressor
+    settings   what the factory was given; None where the method was put together by hand
+
+    >>> from gammafl.core.compressors import TopK
+    >>> Method(TopK(100), values=Ternary())
+    Method(TopK(k=100, scope='global'), values=Ternary())
+    """
+
+    compressor: Compressor
+    memory: Memory = field(default_factory=ErrorFeedback)
+    values: Values = field(default_factory=Exact)
+    level: Level | None = None
+    name: str = ""
+    settings: tuple[tuple[str, Setting], ...] | None = None
+
+    def __post_init__(self) -> None:
+        parts: dict[str, tuple[Any, type[Any]]] = {
+            "compressor": (self.compressor, Compressor),
+            "memory": (self.memory, Memory),
+            "values": (self.values, Values),
+        }
+        for part, (value, kind) in parts.items():
+            require(isinstance(value, kind), f"the {part} of a method must be a {kind.__name__}, got {value!r}")
+        if not self.name:
+            object.__setattr__(self, "name", type(self.compressor).__name__)
+
+    def __str__(self) -> str:
+        """As one types it: top-k:keep=0.001,scope=tensor. Of a method that was put together by hand, its parts."""
+        if self.settings is None:
+            return self._parts()
+        settings = ",".join(f"{key}={value}" for key, value in self.settings)
+        return f"{self.name}:{settings}" if settings else self.name
+
+    def __repr__(self) -> str:
+        return f"Method({self._parts()})"
+
+    def _parts(self) -> str:
+        """The compressor, and what else is not as usual."""
+        usual = {"memory": ErrorFeedback(), "values": Exact(), "level": None}
+        others = {part: getattr(self, part) for part in usual}
+        unusual = [f"{part}={value!r}" for part, value in others.items() if value != usual[part]]
+        return ", ".join([repr(self.compressor), *unusual])
+
+    @property
+    def factory_made(self) -> bool:
+        """Whether a factory made it, so that name and settings say all."""
+        return self.settings is not None
+
+    @property
+    def leaves_a_rest(self) -> bool:
+        """Whether anything is ever left for the memory to remember."""
+        return self.compressor.leaves_a_rest or not self.values.exact
+
+    @property
+    def proven(self) -> bool:
+        """Whether compressor and values are ours, where tests hold that sent + rest = vector."""
+        return type(self.compressor) in PROVEN and type(self.values) in PROVEN
+
+    def scale(self, dim: int, schedule: Schedule) -> float:
+        """What the compressor's threshold is multiplied by, in a run over `schedule` with a model of `dim` elements."""
+        return 1.0 if self.level is None else self.level.scale(self.compressor, dim, schedule)
+
+    def add_and_take(self, delta: Vector, residual: Vector, moment: Moment) -> SparseUpdate:
+        """residual ← residual + delta, then what is to be sent moves out of it. Algorithm 1, lines 12-13.
+
+        Tensors that the layout calls whole are at the end, and are always sent as they are.
+        """
+        tail = 0 if moment.layout is None else moment.layout.tail
+        if not tail:
+            return self._rounded(self.compressor.add_and_take(delta, residual, moment), residual, moment)
+        head = residual.size - tail
+        exact = self.compressor.add_and_take(delta[:head], residual[:head], moment)
+        update = self._rounded(exact, residual[:head], moment)
+        whole = residual[head:] + delta[head:]
+        residual[head:] = 0
+        indices = np.concatenate([update.indices, np.arange(head, residual.size, dtype=np.uint32)])
+        return SparseUpdate(residual.size, indices, np.concatenate([update.values, whole]))
+
+    def _rounded(self, exact: SparseUpdate, rest: Vector, moment: Moment) -> SparseUpdate:
+        """The update with its values as they will be sent; what rounding takes away goes back to the rest."""
+        if self.values.exact:
+            return exact
+        if exact.entire:  # zeros have no sign to send
+            kept = np.flatnonzero(exact.values).astype(np.uint32)
+            exact = SparseUpdate(exact.dim, kept, exact.values[kept])
+        values = self.values.round(exact, self.compressor.parts(exact.dim, moment))
+        rest[exact.indices] += exact.values - values
+        return SparseUpdate(exact.dim, exact.indices, values)
+
+    def __call__(self, vector: Any, moment: Moment | None = None) -> SparseUpdate:
+        """What would be sent of `vector` (numpy's, torch's on the CPU, or a list), which is left as it is."""
+        whole = floats_of(vector, "vector")
+        rest = whole.copy()
+        update = self.add_and_take(np.zeros_like(rest), rest, moment or Moment())
+        if not self.proven:
+            self.check(whole, update, rest)
+        return update
+
+    def check(self, vector: Vector, update: Any, rest: Vector) -> None:
+        """Refuses what was made of `vector` unless `update` is well formed and update + rest is the vector."""
+        name = type(self.compressor).__name__
+        if not isinstance(update, SparseUpdate):
+            raise InputError(
+                f"{name}.take must return what it took as gf.SparseUpdate(vector.size, indices, values), got"
+                f" {type(update).__name__}"
+            )
+        size = vector.size
+        require(update.dim == size, f"{name}.take returned an update of {update.dim} elements, not {size}")
+        ordered = update.entire or bool((update.indices[:-1] < update.indices[1:]).all())
+        require(ordered, f"{name}.take returned positions that do not increase; sort them, each once")
+        sent, whole = update.dense().astype(np.float64), vector.astype(np.float64)
+        sizes = np.abs(whole) + np.abs(sent) + np.abs(rest)
+        wrong = np.flatnonzero(~(np.abs(whole - sent - rest) <= ROUNDING * sizes))  # also where NaN is sent
+        if wrong.size:
+            j = wrong[0]
+            raise InputError(
+                f"{name}.take must move what it returns out of the vector: at position {j} it returned {sent[j]:g} and"
+                f" left {rest[j]:g} of {whole[j]:g}; write vector[indices] = 0 there, or vector[indices] -= values"
+            )
+        left = not self.leaves_a_rest and bool(rest.any())
+        require(not left, f"{name} says leaves_a_rest = False but left something; remove that line")
+
+
+def as_method(value: Any) -> Method:
+    """`value`, where a compressor means that compressor with error feedback."""
+    if isinstance(value, Compressor):
+        return Method(value)
+    if not isinstance(value, Method):
+        raise InputError(f"a method is a gf.Method such as gf.top_k(keep=0.01), a compressor or a name; got {value!r}")
+    return value

@@ -1,0 +1,72 @@
+"""What a compressor is told of the run when it is called."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from gammafl.core.errors import InputError, require
+from gammafl.core.layout import Layout
+from gammafl.core.stepsizes import Stepsize, as_stepsize
+
+
+@dataclass(frozen=True)
+class Moment:
+    """All that a compressor may know of the run.
+
+    t            the iteration that the round ends at (t+1 of Algorithm 1)
+    gamma        γ_t; `first_gamma` is γ_0 and `last_gamma` is γ_T
+    iterations   T
+    scale        what a threshold is multiplied by: the number that a level has found (`core/levels.py`)
+    layout       the tensors of the vector; None where nobody said
+    key          random bits for this client and round
+    """
+
+    t: int = 0
+    gamma: float = 1.0
+    first_gamma: float = 1.0
+    last_gamma: float = 1.0
+    iterations: int = 1
+    scale: float = 1.0
+    layout: Layout | None = None
+    key: int = 0
+
+    @property
+    def tensors(self) -> Layout:
+        """The layout, for those that can't do without one."""
+        if self.layout is None:
+            raise InputError("this needs to know the model's tensors: give Moment(layout=gf.Layout.of({name: shape}))")
+        return self.layout
+
+    def of(self, layout: Layout) -> "Moment":
+        """The same moment for a vector of this layout."""
+        return replace(self, layout=layout)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """γ_t for the iterations t = 0…T of a run. A number is a constant stepsize.
+
+    >>> Schedule(0.1, iterations=100).moment(5).gamma
+    0.1
+    """
+
+    lr: Stepsize | float
+    iterations: int
+
+    def __post_init__(self) -> None:
+        as_stepsize(self.lr)
+        whole = isinstance(self.iterations, int) and self.iterations >= 1
+        require(whole, f"iterations must be a whole number of at least 1, got {self.iterations}")
+
+    @cached_property
+    def stepsize(self) -> Stepsize:
+        """γ as a function of t."""
+        return as_stepsize(self.lr)
+
+    @cached_property
+    def ends(self) -> tuple[float, float]:
+        """γ_0 and γ_T."""
+        return float(self.stepsize(0)), float(self.stepsize(self.iterations))
+
+    def moment(self, t: int, scale: float = 1.0, layout: Layout | None = None, key: int = 0) -> Moment:
+        """The moment at iteration t."""
+        return Moment(t, float(self.stepsize(t)), *self.ends, self.iterations, scale, layout, key)

@@ -1,0 +1,96 @@
+"""Methods as JSON, so that a server can tell its clients which one to use.
+
+A description names a method, never code. A method that a factory made is named by the factory's name and its settings;
+the client looks the name up in its own registry. One that was put together by hand is described part by part, if all of
+its parts are ours.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from gammafl.core.compressors import Dense, GammaFedHT, HardThreshold, TopK
+from gammafl.core.errors import InputError
+from gammafl.core.levels import PaperLevel
+from gammafl.core.memory import ErrorFeedback, NoMemory
+from gammafl.core.method import Method
+from gammafl.core.values import Exact, Half, Ternary
+from gammafl.methods.registry import REGISTRY, Entry, entry_named, named
+
+KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (Dense, HardThreshold, GammaFedHT, TopK, Exact, Half, Ternary, ErrorFeedback, NoMemory, PaperLevel)
+}
+"""All parts that are ever made from a description."""
+
+PARTS = ("compressor", "memory", "values", "level")
+
+
+def describe(method: Method) -> str:
+    """One line of JSON that `build` makes the same method from."""
+    if method.factory_made:
+        return json.dumps({"method": _wire_name(method.name), "settings": dict(method.settings or ())}, sort_keys=True)
+    return json.dumps({part: _table(getattr(method, part)) for part in PARTS}, sort_keys=True)
+
+
+def build(description: str, own: Mapping[str, Entry] | None = None) -> Method:
+    """The method that `describe` described, out of `own` entries and the registry; `InputError` if it is none."""
+    try:
+        table = json.loads(description)
+        if "method" in table:
+            name, settings = str(table["method"]), dict(table["settings"])
+        else:
+            return Method(**{part: _value(table[part]) for part in PARTS})
+    except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
+        raise InputError(f"not the description of a method ({error}): {description[:200]}") from None
+    if own and name in own:
+        return own[name].make(settings)
+    return _registered(name).make(settings)
+
+
+def own_entries(methods: Iterable[Callable[..., Any]]) -> dict[str, Entry]:
+    """Factories that one side brings, by the names that the other side knows them by."""
+    entries = {}
+    for factory in methods:
+        known = next((entry for entry in REGISTRY.values() if entry.factory is factory), None)
+        name = known.name if known else getattr(factory, "__name__", "")
+        if not callable(factory) or not name:
+            raise InputError(f"methods= takes functions that return a method, got {factory!r}")
+        entries[name] = known or Entry(name, named(name, factory), name, "")
+    return entries
+
+
+def _registered(name: str) -> Entry:
+    try:
+        return entry_named(_wire_name(name))
+    except InputError:
+        raise InputError(
+            f"the server uses the method {name[:80]!r}, which this client does not know: give its function to"
+            " gammafl.flower.compress(methods=[…]), or install the package that registers it"
+        ) from None
+
+
+def _wire_name(name: str) -> str:
+    """`file.py:mine` is "mine" to others, who have no such file."""
+    return name.rpartition(":")[2]
+
+
+def _table(value: Any) -> Any:
+    if is_dataclass(value) and type(value) is KINDS.get(type(value).__name__):
+        return {"kind": type(value).__name__} | {f.name: _table(getattr(value, f.name)) for f in fields(value)}
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise InputError(
+        f"{value!r} can't be described to clients: write a function that makes the method, give it to"
+        " gammafl.flower.compress(methods=[…]) on the clients and use its result on the server"
+    )
+
+
+def _value(table: Any) -> Any:
+    if isinstance(table, dict):
+        kind = table.pop("kind", None)
+        if kind not in KINDS:
+            raise InputError(f"no kind {kind!r}; install the same gammafl on server and clients")
+        return KINDS[kind](**{name: _value(part) for name, part in table.items()})
+    return table

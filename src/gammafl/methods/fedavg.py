@@ -1,0 +1,18 @@
+"""FedAVG: everything is sent."""
+
+from gammafl.core.compressors import Dense
+from gammafl.core.method import Method
+from gammafl.methods.precision import Precision, values_of
+from gammafl.methods.registry import register
+
+
+@register("fedavg", label="FedAVG", colour="#000000", citation="McMahan et al., AISTATS 2017")
+def fedavg(values: Precision = "f32") -> Method:
+    """Sends the whole update.
+
+    values   "f32", or "f16" for 16-bit floats with error feedback
+
+    >>> fedavg()
+    Method(Dense())
+    """
+    return Method(Dense(), values=values_of(values))

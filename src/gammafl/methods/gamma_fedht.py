@@ -1,0 +1,56 @@
+"""γ-FedHT: the hard threshold that follows the stepsize; and γ-FedHT-Q, with STC's quantiser."""
+
+from gammafl.core.compressors import GammaFedHT
+from gammafl.core.levels import PaperLevel
+from gammafl.core.method import Method
+from gammafl.core.thresholds import Units
+from gammafl.core.values import Ternary, Values
+from gammafl.methods.precision import Precision, values_of
+from gammafl.methods.registry import register
+
+CITATION = "Lu et al., γ-FedHT: Stepsize-Aware Hard-Threshold Gradient Compression in Federated Learning"
+
+
+@register("gamma-fedht", label="γ-FedHT", colour="#0072B2", citation=CITATION)
+def gamma_fedht(
+    keep: float = 0.01,
+    initial_threshold: float | None = None,
+    alpha: float = 1.0,
+    units: Units = "update",
+    values: Precision = "f32",
+) -> Method:
+    """Keeps |v_j| > λ_t in O(d), where λ_t follows the stepsize γ_t, with error feedback (Algorithm 1).
+
+    keep                the fraction of entries that λ_0 is calibrated for, as in the paper's Table II
+    initial_threshold   λ_0 itself, instead
+    alpha               how strongly λ_t follows γ_t
+    units               "update", or "gradient": the threshold is λ_t·γ_t
+    values              "f32", or "f16" for 16-bit floats
+
+    >>> gamma_fedht(keep=0.001)
+    Method(GammaFedHT(initial=1.0, alpha=1.0, units='update'), level=PaperLevel(keep=0.001))
+    """
+    return _made(keep, initial_threshold, alpha, units, values_of(values))
+
+
+@register("gamma-fedht-q", label="γ-FedHT-Q", colour="#56B4E9", citation=CITATION)
+def gamma_fedht_q(
+    keep: float = 0.01, initial_threshold: float | None = None, alpha: float = 1.0, units: Units = "update"
+) -> Method:
+    """γ-FedHT, with kept values rounded to ±μ: one bit each, μ their mean magnitude.
+
+    keep                the fraction of entries that λ_0 is calibrated for, as in the paper's Table II
+    initial_threshold   λ_0 itself, instead
+    alpha               how strongly λ_t follows γ_t
+    units               "update", or "gradient": the threshold is λ_t·γ_t
+
+    >>> gamma_fedht_q(initial_threshold=0.1)
+    Method(GammaFedHT(initial=0.1, alpha=1.0, units='update'), values=Ternary())
+    """
+    return _made(keep, initial_threshold, alpha, units, Ternary())
+
+
+def _made(keep: float, initial: float | None, alpha: float, units: Units, values: Values) -> Method:
+    if initial is not None:
+        return Method(GammaFedHT(initial, alpha, units), values=values)
+    return Method(GammaFedHT(alpha=alpha, units=units), values=values, level=PaperLevel(keep))

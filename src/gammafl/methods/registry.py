@@ -1,0 +1,255 @@
+"""The registry: name → method, with what a table, a picture and a reader need to know of it.
+
+A factory is a function of hyperparameters that returns a `Method`. `register` gives it a name. Others register theirs
+by the entry point group `gammafl.methods`, or name a function in a file: `file.py:function`.
+"""
+
+import inspect
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, wraps
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, ParamSpec, get_args, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from gammafl.core.errors import InputError, require
+from gammafl.core.method import Method, Setting, as_method
+from gammafl.core.names import did_you_mean
+from gammafl.methods.files import function_in_file, is_file
+
+Parameters = ParamSpec("Parameters")
+Factory = Callable[..., Method]
+
+GROUP = "gammafl.methods"
+"""The entry point group: name = "package.module:factory"."""
+
+SPARE_COLOURS = ("#CC79A7", "#882255", "#44AA99", "#999933", "#AA4499", "#332288", "#661100", "#888888")
+"""For methods that chose none; told apart by readers who don't see all colours."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A registered method.
+
+    label      its name in print
+    colour     of its lines
+    citation   where it was published
+    follows    the method that decides how many entries this one keeps, where traffic is to be equal
+    """
+
+    name: str
+    factory: Factory
+    label: str
+    colour: str
+    citation: str = ""
+    follows: str | None = None
+
+    @property
+    def about(self) -> str:
+        """What it does, in a paragraph."""
+        return inspect.cleandoc(self.factory.__doc__ or "")
+
+    @property
+    def parameters(self) -> dict[str, Setting]:
+        """Hyperparameter → default."""
+        return {name: p.default for name, p in inspect.signature(self.factory).parameters.items()}
+
+    def make(self, settings: Mapping[str, Setting]) -> Method:
+        """The method with these hyperparameters, or one line that says which of them is wrong."""
+        for key, value in settings.items():
+            if key not in self.parameters:
+                known = ", ".join(self.parameters) or "none"
+                hint = did_you_mean(key, self.parameters)
+                raise InputError(f"{self.name} has no setting {key!r}{hint}; it has: {known}")
+            _check_type(self, key, value)
+        return self.factory(**settings)
+
+
+REGISTRY: dict[str, Entry] = {}
+
+
+def register(
+    name: str, *, label: str = "", colour: str = "", citation: str = "", follows: str | None = None
+) -> Callable[[Callable[Parameters, Method]], Callable[Parameters, Method]]:
+    """A decorator that registers a factory.
+
+    name       as one types it: letters, digits, dots and dashes
+    label      its name in print; by default `name`
+    colour     "#rrggbb" of its lines; by default a spare one
+    citation   where it was published
+    follows    the name of the method that decides how many entries this one keeps in a comparison at equal traffic; the
+               factory then takes the number as `k`
+
+    >>> @register("every-tenth", label="every tenth")
+    ... def every_tenth(keep: float = 0.1) -> Method:
+    ...     return Method(TopK(keep))
+    >>> method_named("every-tenth:keep=0.2").compressor
+    TopK(k=0.2, scope='global')
+    """
+
+    def decorate(factory: Callable[Parameters, Method]) -> Callable[Parameters, Method]:
+        made = named(name, factory)
+        chosen = colour or SPARE_COLOURS[len(REGISTRY) % len(SPARE_COLOURS)]
+        REGISTRY[name] = Entry(name, made, label or name, chosen, citation, follows)
+        return made
+
+    return decorate
+
+
+def named(name: str, factory: Callable[Parameters, Any]) -> Callable[Parameters, Method]:
+    """`factory`, whose methods know the name and the settings that they were made by."""
+    signature = inspect.signature(factory)
+
+    @wraps(factory)
+    def make(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Method:
+        given = signature.bind(*args, **kwargs).arguments
+        defaults = {key: parameter.default for key, parameter in signature.parameters.items()}
+        changed = tuple((key, value) for key, value in given.items() if repr(value) != repr(defaults[key]))
+        return replace(as_method(factory(*args, **kwargs)), name=name, settings=changed)
+
+    return make
+
+
+def entry_named(name: str) -> Entry:
+    """The entry of a name, of an expression of one, or of `file.py:function`."""
+    name = split_expression(name)[0]
+    if is_file(name):
+        return _entry_of_file(name)
+    _load()
+    if name in _broken:
+        raise InputError(f"the method {name!r} of an installed package can't be loaded ({_broken[name]})")
+    if name not in REGISTRY:
+        raise InputError(
+            f"no method {name!r}{did_you_mean(name, REGISTRY)}; the methods are {', '.join(names())}, or one of your"
+            " own as file.py:function"
+        )
+    return REGISTRY[name]
+
+
+def method_named(expression: str, settings: Mapping[str, Setting] | None = None, **defaults: Setting) -> Method:
+    """The method of a name, an expression such as `top-k:keep=0.001,scope=tensor`, or `file.py:function`.
+
+    `settings` are hyperparameters beside those in the expression; `defaults` are used where the method has such a
+    hyperparameter and nobody set it.
+    """
+    name, written = split_expression(expression)
+    entry = entry_named(name)
+    wanted = {**(settings or {}), **written}
+    usable = {key: value for key, value in defaults.items() if key in entry.parameters and key not in wanted}
+    return entry.make({**usable, **wanted})
+
+
+def split_expression(expression: str) -> tuple[str, dict[str, Setting]]:
+    """`top-k:keep=0.001,scope=tensor` → ("top-k", {"keep": 0.001, "scope": "tensor"})."""
+    name, colon, settings = expression.partition(":")
+    if name.endswith(".py"):
+        function, colon, settings = settings.partition(":")
+        name = f"{name}:{function}"
+    if not colon:
+        return name, {}
+    table: dict[str, Setting] = {}
+    for part in settings.split(","):
+        key, equals, value = part.partition("=")
+        require(bool(equals and key), f"{expression!r}: settings are written key=value, such as top-k:keep=0.001")
+        table[key.strip()] = _parsed(value.strip())
+    return name, table
+
+
+def split_list(text: str) -> list[str]:
+    """`a,top-k:keep=0.1,scope=tensor,b` → its three methods: a part with = and without : belongs to the one before."""
+    methods: list[str] = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        if "=" in part and ":" not in part and methods:
+            methods[-1] += f",{part}"
+        else:
+            methods.append(part)
+    return methods
+
+
+def label_of(method: str) -> str:
+    """The name in print of a method or an expression: 'Top-k, scope=tensor'."""
+    name, settings = split_expression(method)
+    return ", ".join([entry_named(name).label, *(f"{key}={value}" for key, value in settings.items())])
+
+
+def colours_of(methods: Sequence[str]) -> dict[str, str]:
+    """A colour for each method of a picture: its own, or a spare one where another has that already."""
+    colours: dict[str, str] = {}
+    for method in methods:
+        wanted = [entry_named(method).colour, *SPARE_COLOURS]
+        colours[method] = next((colour for colour in wanted if colour not in colours.values()), wanted[0])
+    return colours
+
+
+def names() -> list[str]:
+    """All registered names, ours first."""
+    _load()
+    return [*OURS, *(name for name in REGISTRY if name not in OURS)]
+
+
+OURS = {
+    "gamma-fedht": "gamma_fedht",
+    "gamma-fedht-q": "gamma_fedht",
+    "ht": "hard_threshold",
+    "top-k": "top_k",
+    "stc": "stc",
+    "fedavg": "fedavg",
+}
+"""Name → the file of this room that registers it, in the order of tables."""
+
+_broken: dict[str, str] = {}
+"""Entry point → why it can't be loaded."""
+
+
+@cache
+def _load() -> None:
+    """Ours, then those of installed packages."""
+    for file in OURS.values():
+        import_module(f"gammafl.methods.{file}")
+    for point in entry_points(group=GROUP):
+        try:
+            factory = point.load()
+        except Exception as error:  # somebody else's package: its mistake is told when its method is asked for
+            _broken[point.name] = f"{type(error).__name__}: {error}"
+            continue
+        if point.name not in REGISTRY:  # else the factory has registered itself
+            register(point.name)(factory)
+
+
+@cache
+def _entry_of_file(name: str) -> Entry:
+    function = function_in_file(name)
+    label = name.rpartition(":")[2].replace("_", " ")
+    colour = SPARE_COLOURS[zlib.crc32(name.encode()) % len(SPARE_COLOURS)]
+    return Entry(name, named(name, function), label, colour)
+
+
+def _parsed(text: str) -> Setting:
+    """A setting as it is typed: a number, true or false, or a word."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _check_type(entry: Entry, key: str, value: Setting) -> None:
+    """Refuses a value that is not what the factory's signature says; a signature without types takes anything."""
+    hint = get_type_hints(inspect.unwrap(entry.factory)).get(key, Any)
+    try:
+        TypeAdapter(hint, config=ConfigDict(strict=True)).validate_python(value)
+    except ValidationError:
+        options = get_args(hint)
+        wanted = " or ".join(repr(option) if isinstance(option, str) else _type_name(option) for option in options)
+        raise InputError(f"{entry.name}: {key} must be {wanted or _type_name(hint)}, got {value!r}") from None
+
+
+def _type_name(hint: Any) -> str:
+    words = {int: "a whole number", float: "a number", str: "a word", bool: "true or false", type(None): "unset"}
+    return words.get(hint, getattr(hint, "__name__", str(hint)))
