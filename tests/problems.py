@@ -12,12 +12,12 @@ from gammafl.core.arrays import Vector
 from gammafl.core.compressors import Compressor
 from gammafl.core.method import as_method
 from gammafl.federated import rounds
+from gammafl.federated.in_process import InProcess
 from gammafl.federated.plan import Plan
 from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.rounds import Record
 from gammafl.federated.server import ServerState
-from gammafl.runtimes.simulator import InProcess
-from gammafl.tasks.base import Evaluation, LocalUpdate
+from gammafl.federated.task import Evaluation, LocalUpdate
 
 STEPSIZE = gf.InverseDecay(20, 100)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gammafl import cli
+from gammafl.cli import main as cli
 from gammafl.methods.registry import OURS
 from tests.conftest import repeatable
 
@@ -289,7 +289,7 @@ def test_a_run_stopped_before_it_began_is_not_said_to_go_on(
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gammafl.runtimes.runs.execute", stop)
+    monkeypatch.setattr("gammafl.runs.execute.execute", stop)
     code, _, err = gammafl("run", "logistic-mini", "--out", "mine", capsys=capsys)
     assert (code, err) == (130, "stopped before it began\n")
 
@@ -337,7 +337,7 @@ def test_a_full_disk_is_one_clear_line_and_the_run_resumes(in_tmp: Path) -> None
     run = [
         sys.executable,
         "-m",
-        "gammafl.cli",
+        "gammafl.cli.main",
         "run",
         "logistic-mini",
         "--method",
@@ -376,7 +376,7 @@ def test_help_shows_an_example(command: str, capsys: pytest.CaptureFixture[str])
 
 
 def test_help_needs_neither_torch_nor_the_compiler() -> None:
-    code = "import sys, gammafl.cli; sys.exit(bool({'torch', 'numba', 'matplotlib'} & sys.modules.keys()))"
+    code = "import sys, gammafl.cli.main; sys.exit(bool({'torch', 'numba', 'matplotlib'} & sys.modules.keys()))"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gammafl.config import make_config
-from gammafl.tasks.presets import PRESETS
+from gammafl.config.layers import make_config
+from gammafl.tasks.registry import PRESETS
 
 ROOT = Path(__file__).parents[1]
 

@@ -116,7 +116,7 @@ def test_a_run_goes_on_with_the_same_data(
 ) -> None:
     (in_tmp / AWKWARD).mkdir()
     (in_tmp / AWKWARD / "config.toml").touch()
-    monkeypatch.setattr("gammafl.runtimes.runs.execute", stop)
+    monkeypatch.setattr("gammafl.runs.execute.execute", stop)
     code, _, err = gammafl("run", "logistic-fmnist", "--data-dir", AWKWARD, "--out", AWKWARD, capsys=capsys)
     words = shlex.split(told(err))
     assert code == 130
@@ -131,7 +131,7 @@ def test_a_study_goes_on_with_the_same_command(
     in_tmp: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (in_tmp / AWKWARD).mkdir()
-    monkeypatch.setattr("gammafl.studies.runner.run_campaign", stop)
+    monkeypatch.setattr("gammafl.experiments.runner.run_campaign", stop)
     code, _, err = gammafl(*STUDY, capsys=capsys)
     assert (code, shlex.split(told(err))) == (130, ["gammafl", *STUDY])
 
@@ -142,7 +142,7 @@ def test_whoever_lost_a_process_is_told_the_command_as_well(
     def lose(*_: object) -> None:
         raise ProcessDiedError("a process died")
 
-    monkeypatch.setattr("gammafl.studies.runner.run_campaign", lose)
+    monkeypatch.setattr("gammafl.experiments.runner.run_campaign", lose)
     code, _, err = gammafl(*STUDY, capsys=capsys)
     said, _, command = err.partition(" --jobs: ")
     assert (code, said, shlex.split(command)) == (2, "error: a process died; go on with fewer", ["gammafl", *STUDY])

@@ -1,8 +1,4 @@
-"""Imports go one way: cli → studies → bench → runtimes → federated → tasks → config → methods → core; report is a side
-wing.
-
-`studies` stand on `bench` for one thing: the study `cost` asks it for times. `arguments` is what commands share.
-"""
+"""Imports go one way, downwards in the house: a room may import those below it."""
 
 import ast
 from pathlib import Path
@@ -12,22 +8,12 @@ import pytest
 import gammafl
 
 ROOT = Path(gammafl.__file__).parent
-LIGHT = {"seeds", "config", "methods"}
-ALLOWED = {
-    "core": {"core"},
-    "methods": {"core", "methods"},
-    "config": {"core", "methods", "settings", "wording"},
-    "settings": set(),
-    "wording": {"core"},
-    "seeds": set(),
-    "tasks": {"core", "tasks"} | LIGHT,
-    "federated": {"core", "tasks", "federated"} | LIGHT,
-    "report": {"core", "report"} | LIGHT,
-    "runtimes": {"core", "tasks", "federated", "runtimes", "report"} | LIGHT,
-    "flower": {"federated", "runtimes"},
-    "studies": {"core", "tasks", "federated", "runtimes", "studies", "report", "bench", "arguments"} | LIGHT,
-    "bench": {"core", "tasks", "federated", "runtimes", "report", "bench", "arguments"} | LIGHT,
-}
+FLOORS = ["core", "methods", "config", "federated", "tasks", "runs", "flower", "report", "experiments", "paper", "cli"]
+"""From the ground up."""
+
+FOR_ALL = {"seeds", "files", "__version__"}
+BENCH = {"cli", "paper"}
+"""`gammafl bench` and the study `cost` stand on the measurements in `bench`, which stands on everything."""
 
 
 def imports(path: Path) -> set[str]:
@@ -42,11 +28,31 @@ def imports(path: Path) -> set[str]:
     return rooms
 
 
-@pytest.mark.parametrize("room", ALLOWED)
+@pytest.mark.parametrize("room", FLOORS)
 def test_imports_go_one_way(room: str) -> None:
-    files = sorted((ROOT / room).rglob("*.py")) or [ROOT / f"{room}.py"]
-    against = {str(file.relative_to(ROOT)): imports(file) - ALLOWED[room] for file in files}
+    allowed = {*FLOORS[: FLOORS.index(room) + 1], *FOR_ALL, *({"bench"} if room in BENCH else ())}
+    against = {str(file.relative_to(ROOT)): imports(file) - allowed for file in sorted((ROOT / room).rglob("*.py"))}
     assert not {file: rooms for file, rooms in against.items() if rooms}
+
+
+def test_files_and_seeds_know_the_core_alone() -> None:
+    for file in [*(ROOT / "files").glob("*.py"), ROOT / "seeds.py"]:
+        assert imports(file) <= {"core", "files"}, file
+
+
+def test_every_room_has_a_rule_and_every_file_is_in_a_room() -> None:
+    """The rule is the docstring of the room's `__init__`."""
+    rooms = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert rooms == {*FLOORS, "files", "bench"}
+    for path in ROOT.glob("*/__init__.py"):
+        assert ast.get_docstring(ast.parse(path.read_text())), path
+    assert {path.name for path in ROOT.glob("*.py")} == {"__init__.py", "seeds.py"}
+
+
+@pytest.mark.parametrize("room", ["core", "methods", "config", "federated", "files"])
+def test_the_lower_rooms_run_without_torch(room: str) -> None:
+    for file in (ROOT / room).rglob("*.py"):
+        assert "torch" not in roots(file), file
 
 
 def roots(path: Path) -> set[str]:

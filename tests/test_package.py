@@ -66,7 +66,7 @@ def test_the_wheel_has_the_package_and_nothing_else(built: Path) -> None:
 
 def test_the_command_and_the_distributions_have_the_version_that_is_written_in_one_place(built: Path) -> None:
     for option in ("--version", "-V"):
-        command = [sys.executable, "-m", "gammafl.cli", option]
+        command = [sys.executable, "-m", "gammafl.cli.main", option]
         done = subprocess.run(command, cwd=built / "wheel", capture_output=True, text=True, env={"PYTHONPATH": "."})
         assert (done.returncode, done.stdout, done.stderr) == (0, f"gammafl {VERSION}\n", "")
     files = (ROOT / "pyproject.toml", *(ROOT / "src").rglob("*.py"))

@@ -19,14 +19,14 @@ import typer
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from gammafl import cli
-from gammafl.arguments import numbers, words
-from gammafl.config import make_config, parse_settings
+from gammafl.cli import main as cli
+from gammafl.cli.parsing import numbers, words
+from gammafl.cli.studies import asked_for
+from gammafl.config.layers import make_config, parse_settings
+from gammafl.experiments.compare import check_methods
+from gammafl.experiments.runner import Options, plan_campaign
 from gammafl.methods.registry import split_list
-from gammafl.studies.catalogue import study_named
-from gammafl.studies.commands import asked_for
-from gammafl.studies.compare import check_methods
-from gammafl.studies.runner import Options, plan_campaign
+from gammafl.paper.catalogue import study_named
 from gammafl.tasks.data.catalogue import dataset_named
 
 ROOT = Path(__file__).parents[1]

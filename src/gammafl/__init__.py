@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from gammafl.methods.registry import register as register
     from gammafl.methods.stc import stc as stc
     from gammafl.methods.top_k import top_k as top_k
-    from gammafl.runtimes.simulator import simulate as simulate
-    from gammafl.tasks.own import torch_task as torch_task
+    from gammafl.runs.simulate import simulate as simulate
+    from gammafl.tasks.user_task import torch_task as torch_task
 
 __version__ = "0.1.0"
 
@@ -96,8 +96,8 @@ _HOMES = {
     ),
     "gammafl.methods.stc": ("stc",),
     "gammafl.methods.top_k": ("top_k",),
-    "gammafl.runtimes.simulator": ("simulate",),
-    "gammafl.tasks.own": ("torch_task",),
+    "gammafl.runs.simulate": ("simulate",),
+    "gammafl.tasks.user_task": ("torch_task",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

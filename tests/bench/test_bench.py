@@ -19,7 +19,7 @@ from gammafl.core.compressors import HardThreshold, TopK
 from gammafl.core.memory import Residual
 from gammafl.core.method import as_method
 from gammafl.core.moment import Moment
-from gammafl.report.progress import Silent
+from gammafl.runs.progress import Silent
 from gammafl.tasks.models import MODELS
 
 

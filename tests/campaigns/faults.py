@@ -19,17 +19,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gammafl.config import RunConfig, make_config
+from gammafl.config.layers import make_config
+from gammafl.config.schema import RunConfig
 from gammafl.federated import rounds, server
 from gammafl.federated.client import Upload
+from gammafl.federated.faults import Faulty
 from gammafl.federated.plan import Plan
 from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.server import Accepted, ServerState
 from gammafl.federated.summary import summarise
-from gammafl.runtimes.faulty import Faulty
-from gammafl.runtimes.runs import make_plan
-from gammafl.tasks.base import LocalUpdate
-from gammafl.tasks.presets import settings_of
+from gammafl.federated.task import LocalUpdate
+from gammafl.runs.execute import make_plan
+from gammafl.tasks.registry import settings_of
 from tests.campaigns.common import Ticker, say, verdict
 
 KINDS = ("absent", "killed", "lost", "late", "repeated", "corrupted", "not_finite")
@@ -110,7 +111,7 @@ def run_one(job: tuple[str, int, str, int | None]) -> Outcome:
 def available(task: str) -> str:
     """`task`, or logistic-mini where its data is not here: nothing is fetched."""
     from gammafl.tasks.data.catalogue import dataset_named
-    from gammafl.tasks.presets import preset_named
+    from gammafl.tasks.registry import preset_named
 
     dataset = dataset_named(preset_named(task).dataset)
     if dataset.present() != "no":

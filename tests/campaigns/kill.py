@@ -24,10 +24,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gammafl import cli
-from gammafl.config import make_config
-from gammafl.runtimes import checkpoint, runs, tensor_files
-from gammafl.runtimes.run_directory import Ledger
+from gammafl.cli import main as cli
+from gammafl.config.layers import make_config
+from gammafl.files import tensor_files
+from gammafl.runs import checkpoint
+from gammafl.runs import execute as runs
+from gammafl.runs.directory import Ledger
 from tests.campaigns.common import Ticker, say, verdict
 from tests.conftest import repeatable
 

@@ -20,12 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import gammafl as gf
-from gammafl.config import Faults, RunConfig, make_config
+from gammafl.config.layers import make_config
+from gammafl.config.schema import Faults, RunConfig
 from gammafl.core.arrays import Vector
 from gammafl.federated.plan import Plan
-from gammafl.report.progress import Status
-from gammafl.runtimes import runs
-from gammafl.tasks.base import LocalUpdate
+from gammafl.federated.task import LocalUpdate
+from gammafl.runs import execute as runs
+from gammafl.runs.progress import Status
 from gammafl.tasks.data.catalogue import Say
 from tests.campaigns.common import Ticker, open_files, own_bytes, resident_bytes, say, verdict
 from tests.campaigns.mutations import corpus

@@ -24,9 +24,9 @@ PARTS: dict[str, tuple[str, list[str]]] = {
     "core": ("", CORE),
     "train": (
         "[train]",
-        [*CORE, "tests/core/test_error_feedback.py", "tests/federated", "tests/runtimes/test_resume.py"],
+        [*CORE, "tests/core/test_error_feedback.py", "tests/federated", "tests/runs/test_resume.py"],
     ),
-    "flower": ("[flower,train]", ["tests/runtimes/flower/test_equivalence.py", "tests/runtimes/flower/test_layout.py"]),
+    "flower": ("[flower,train]", ["tests/flower/test_equivalence.py", "tests/flower/test_layout.py"]),
 }
 """Extras to install, and the fast part of the suite that shows whether they do."""
 

@@ -14,7 +14,7 @@ from gammafl.core.theory import (
     non_convex_bound,
     stepsize_allowed,
 )
-from gammafl.studies.intervals import slope
+from gammafl.experiments.intervals import slope
 
 QUIET = Constants(1.0, 1.0, 0.0, 0.0, 0.0, [1.0], 1, 1)
 BUSY = Constants(2.0, 0.5, 1.5, 3.0, 0.7, [0.1] * 10, 5, 5)

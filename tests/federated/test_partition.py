@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gammafl as gf
-from gammafl.config import (
+from gammafl.config.schema import (
     ContiguousPartition,
     DirichletPartition,
     IidPartition,
@@ -15,7 +15,7 @@ from gammafl.config import (
     Partition,
 )
 from gammafl.federated.partition import Shards, split
-from gammafl.tasks.base import SampleFacts
+from gammafl.federated.task import SampleFacts
 
 LABELS = np.repeat(np.arange(10), 120)[np.random.default_rng(0).permutation(1200)]
 PARTITIONS = [

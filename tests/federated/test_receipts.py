@@ -9,7 +9,7 @@ import gammafl as gf
 from gammafl.core.memory import Residual
 from gammafl.federated.client import Outbox
 from gammafl.federated.receipts import Receipt, Receipts, Sender, digest
-from gammafl.tasks.base import LocalUpdate
+from gammafl.federated.task import LocalUpdate
 from tests.problems import METHODS, STEPSIZE
 
 DIM = 20

@@ -8,17 +8,17 @@ import pytest
 
 import gammafl as gf
 from gammafl import seeds
-from gammafl.config import ExponentialAverage, NoAverage, TailAverage
+from gammafl.config.schema import ExponentialAverage, NoAverage, TailAverage
 from gammafl.core.aggregate import Weighting
 from gammafl.core.arrays import Vector
 from gammafl.core.compressors import Compressor
 from gammafl.core.wire import PositionCoding
 from gammafl.federated import server
 from gammafl.federated.client import Upload
+from gammafl.federated.in_process import InProcess
 from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.rounds import run_rounds, start
-from gammafl.runtimes.simulator import InProcess
-from gammafl.tasks.base import LocalUpdate
+from gammafl.federated.task import LocalUpdate
 from tests.problems import METHODS, STEPSIZE, Quadratic, plan_for, run
 
 EPSILON = float(np.finfo(np.float32).eps)

@@ -8,8 +8,8 @@ import pytest
 
 import gammafl as gf
 from gammafl.methods.files import function_in_file
+from tests.flower.problem import run as run_flower
 from tests.problems import Quadratic, blobs
-from tests.runtimes.flower.problem import run as run_flower
 from tests.test_cli import QUICK, gammafl
 
 OWN = """
@@ -60,9 +60,9 @@ def test_in_a_comparison_and_its_page(in_tmp: Path, capsys: pytest.CaptureFixtur
 
 
 def test_in_a_study(in_tmp: Path) -> None:
-    from gammafl.report.progress import Silent
-    from gammafl.studies.declare import Factor, Level, Study
-    from gammafl.studies.runner import Options, plan_campaign, run_campaign
+    from gammafl.experiments.grid import Factor, Level, Study
+    from gammafl.experiments.runner import Options, plan_campaign, run_campaign
+    from gammafl.runs.progress import Silent
 
     quick = {"iterations": 20, "evaluation": {"every": 2, "last": 2, "samples": 50}}
     levels = tuple(Level(name, {"method": name}) for name in ("gamma-fedht", f"{NAME}:n=10"))

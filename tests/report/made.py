@@ -6,12 +6,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from gammafl.config import make_config, to_toml
-from gammafl.runtimes.run_directory import HEADING
-from gammafl.studies.catalogue import study_named
-from gammafl.studies.output import to_json, verdicts
-from gammafl.studies.results import Results, Run
-from gammafl.tasks.presets import settings_of
+from gammafl.config.layers import make_config, to_toml
+from gammafl.experiments.results import Results, Run
+from gammafl.experiments.store import to_json, verdicts
+from gammafl.paper.catalogue import study_named
+from gammafl.runs.directory import HEADING
+from gammafl.tasks.registry import settings_of
 
 HOSTILE = "</script><script>alert('γ')</script><img src=x onerror=alert(1)>\"'&"
 METHODS = ("gamma-fedht", "ht", "top-k", "top-k per tensor", "fedavg")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gammafl.studies.pages import write_page
+from gammafl.experiments.pages import write_page
+from gammafl.paper.catalogue import STUDIES
 from tests.browser import Page, find_browser, open_browser
 from tests.report.made import HOSTILE, made_comparison, made_fig4, made_hostile, made_table3
 
@@ -21,7 +22,7 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study with curves, one with heat maps, and a comparison."""
     root = tmp_path_factory.mktemp("page")
     paths = [made_table3(root / "table3"), made_fig4(root / "fig4"), made_comparison(root / "comparison")]
-    write_page(paths, root / "page.html")
+    write_page(paths, root / "page.html", STUDIES)
     return root / "page.html"
 
 
@@ -129,7 +130,7 @@ def test_a_point_under_the_mouse_says_its_numbers(page: Page) -> None:
 
 
 def test_names_are_shown_as_they_are_and_never_run(page: Page, tmp_path: Path) -> None:
-    write_page([made_hostile(tmp_path / "s")], tmp_path / "page.html")
+    write_page([made_hostile(tmp_path / "s")], tmp_path / "page.html", STUDIES)
     page.open(tmp_path / "page.html")
     page.wait_for("document.documentElement.dataset.drawn")
     names = f"[...{CURVES}.querySelectorAll('.legend button')].map(b => b.textContent)"

@@ -16,8 +16,8 @@ from rich.progress import Progress as RichProgress
 from rich.progress import TextColumn
 
 from gammafl.report.plots import SMOOTHING, comparison_figure, mean_curve, moving_average, plot_comparison
-from gammafl.report.progress import Bars, JsonLines, Lines, Status, show_bytes
 from gammafl.report.tables import TextTable, comparison_table
+from gammafl.runs.progress import Bars, JsonLines, Lines, Status, show_bytes
 
 
 def status(round_number: int, evaluated: bool = True) -> Status:

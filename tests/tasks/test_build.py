@@ -6,11 +6,12 @@ import torch
 from torch import nn
 
 import gammafl as gf
-from gammafl.config import Input, make_config
-from gammafl.tasks.base import layout_of
+from gammafl.config.layers import make_config
+from gammafl.config.schema import Input
+from gammafl.federated.task import layout_of
 from gammafl.tasks.build import build_task, normaliser, to_32
 from gammafl.tasks.data.images import fashion_mnist_mini
-from gammafl.tasks.presets import PRESETS
+from gammafl.tasks.registry import PRESETS
 from gammafl.tasks.torch_task import TorchTask
 
 CONFIG = make_config(PRESETS["logistic-mini"].settings, {"task": "logistic-mini", "method": "fedavg"})

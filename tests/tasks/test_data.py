@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import gammafl as gf
+from gammafl.files.atomic import write_atomically
 from gammafl.tasks.data import catalogue
 from gammafl.tasks.data.catalogue import DataSet, Say, fetch, load_files
-from gammafl.tasks.data.files import DataFile, write_atomically
+from gammafl.tasks.data.files import DataFile
 from gammafl.tasks.data.images import fashion_mnist_mini
 
 CONTENT = {"a-ubyte": b"first file", "b-ubyte": b"second file"}

@@ -14,7 +14,7 @@ from torch.utils.data import TensorDataset
 import gammafl as gf
 from gammafl.core import threads
 from gammafl.core.arrays import Vector
-from gammafl.tasks.base import LocalUpdate
+from gammafl.federated.task import LocalUpdate
 from gammafl.tasks.language import CausalLanguageModel, TokenSamples, token_loss
 from gammafl.tasks.torch_task import TorchTask
 

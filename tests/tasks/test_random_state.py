@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from gammafl.tasks.random_state import drawing_from
+from gammafl.tasks.fast.random_state import drawing_from
 
 X = torch.linspace(-1, 1, 5 * 7 * 16).view(5, 7, 16)
 functional = nn.functional

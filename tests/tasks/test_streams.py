@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gammafl import seeds
-from gammafl.tasks.streams import Streams, integers
+from gammafl.federated.batch_draws import Streams, integers
 
 words = st.integers(0, 2**32 - 1)
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import gammafl as gf
-from gammafl.tasks.base import layout_of
+from gammafl.federated.task import layout_of
 from gammafl.tasks.data.text import read_sotu, read_wikitext, sotu_documents, tokenise, wikitext_documents
 from gammafl.tasks.language import CausalLanguageModel, TokenSamples, _initialise, token_loss
 from gammafl.tasks.torch_task import TorchTask

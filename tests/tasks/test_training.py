@@ -16,17 +16,17 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import gammafl as gf
-from gammafl.config import Input
+from gammafl.config.schema import Input
 from gammafl.core import threads as core_threads
 from gammafl.core.arrays import Vector
 from gammafl.core.jit import compiled_reordering
-from gammafl.tasks import softmax_steps
-from gammafl.tasks.base import LocalUpdate
+from gammafl.federated.task import LocalUpdate
 from gammafl.tasks.build import normaliser
+from gammafl.tasks.fast import softmax_steps
+from gammafl.tasks.fast.pool_first import pool_first
+from gammafl.tasks.fast.softmax_regression import is_softmax_regression
 from gammafl.tasks.flat_module import FlatModule
-from gammafl.tasks.pool_first import pool_first
 from gammafl.tasks.samples import ImageShards
-from gammafl.tasks.softmax_regression import is_softmax_regression
 from gammafl.tasks.torch_task import TorchTask
 
 STEPS = np.array([0.1, 0.07, 0.05], np.float32)
@@ -295,7 +295,7 @@ def test_a_relu_that_somebody_watches_is_left_where_it_is() -> None:
 
 COLD_OR_WARM = """
 import numpy as np, zlib
-from gammafl.tasks import softmax_steps
+from gammafl.tasks.fast import softmax_steps
 random = np.random.default_rng(0)
 images, labels = random.integers(0, 256, (90, 64)).astype(np.uint8), random.integers(0, 10, 90).astype(np.uint8)
 rows, model = random.integers(0, 90, (3, 90)), random.standard_normal(650).astype(np.float32)

@@ -6,7 +6,7 @@ from itertools import chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gammafl.tasks.turns import Turn, turns
+from gammafl.tasks.fast.turns import Turn, turns
 
 sizes = st.tuples(st.integers(0, 40), st.integers(1, 12), st.integers(1, 9))
 

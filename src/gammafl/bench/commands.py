@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gammafl.arguments import Commands, need_torch, numbers, words
+from gammafl.cli.parsing import Commands, need_torch, numbers, words
 
 app = typer.Typer(cls=Commands, help="Measurements beside the machine's limit and beside peers.", no_args_is_help=True)
 
@@ -50,7 +50,7 @@ def simulate(
     """Rounds per second: gammafl, a plain torch loop, pfl-research and Flower's simulation, taking turns."""
     need_torch()
     from gammafl.bench import simulate as bench
-    from gammafl.report.progress import show_progress
+    from gammafl.runs.progress import show_progress
 
     with show_progress() as progress:
         for work in bench.works(words(models), numbers(clients, "--clients"), threads):

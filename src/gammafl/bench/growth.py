@@ -16,14 +16,14 @@ import numpy as np
 
 from gammafl.bench.measure import show_seconds, verdict
 from gammafl.bench.ours import make_plan
-from gammafl.config import Input
+from gammafl.config.schema import Input
 from gammafl.core import threads
 from gammafl.federated import rounds
+from gammafl.federated.in_process import InProcess
 from gammafl.federated.residuals import ResidualStore
-from gammafl.report.progress import show_bytes
 from gammafl.report.tables import TextTable
-from gammafl.runtimes import memory
-from gammafl.runtimes.simulator import InProcess
+from gammafl.runs import process_memory as memory
+from gammafl.runs.progress import show_bytes
 from gammafl.tasks.build import normaliser
 from gammafl.tasks.models import logistic
 from gammafl.tasks.samples import ImageShards

@@ -11,14 +11,14 @@ from importlib.metadata import version
 import numpy as np
 
 from gammafl.bench.peers import work
-from gammafl.config import EvaluationSettings, Input, NoAverage
+from gammafl.config.schema import EvaluationSettings, Input, NoAverage
 from gammafl.core import threads
 from gammafl.core.stepsizes import Constant
 from gammafl.federated import rounds
+from gammafl.federated.in_process import InProcess
 from gammafl.federated.plan import Plan
 from gammafl.federated.residuals import ResidualStore
 from gammafl.methods.gamma_fedht import gamma_fedht
-from gammafl.runtimes.simulator import InProcess
 from gammafl.tasks.build import normaliser
 from gammafl.tasks.samples import ImageShards
 from gammafl.tasks.torch_task import TorchTask

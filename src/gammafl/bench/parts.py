@@ -17,13 +17,13 @@ from gammafl.core.jit import REORDERED
 from gammafl.core.memory import Residual
 from gammafl.core.wire import decode, encode
 from gammafl.federated import rounds
+from gammafl.federated.batch_draws import Streams
+from gammafl.federated.in_process import InProcess
 from gammafl.federated.plan import Plan
 from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.timing import Timing
 from gammafl.report.tables import TextTable
-from gammafl.runtimes.simulator import InProcess
-from gammafl.tasks import softmax_steps
-from gammafl.tasks.streams import Streams
+from gammafl.tasks.fast import softmax_steps
 
 BATCH, STEPS, CLASSES, FEATURES = 50, 5, 10, 1024
 WARM_UP, ROUNDS = 100, 300

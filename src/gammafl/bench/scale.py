@@ -10,8 +10,8 @@ from gammafl.bench.measure import KEPT, fused, medians, repeated, show_seconds
 from gammafl.bench.wire import entropy, scattered
 from gammafl.core import aggregate
 from gammafl.core.wire import HEADER, decode, encode
-from gammafl.report.progress import show_bytes
 from gammafl.report.tables import TextTable
+from gammafl.runs.progress import show_bytes
 
 LONG, MANY, FEW = 32_000_000, 100_000, 100
 

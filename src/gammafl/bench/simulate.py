@@ -18,8 +18,8 @@ from gammafl.bench import peers
 from gammafl.bench.measure import verdict
 from gammafl.bench.peers.work import Work
 from gammafl.core.errors import InputError, require
-from gammafl.report.progress import Progress
 from gammafl.report.tables import TextTable
+from gammafl.runs.progress import Progress
 
 PEERS = Path(peers.__path__[0])
 OURS, PLAIN, PFL, FLOWER = "gammafl", "plain", "pfl", "flower"

@@ -1,0 +1,1 @@
+"""Vectors ↔ messages: the mathematics. No torch, no files."""

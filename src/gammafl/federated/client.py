@@ -10,7 +10,7 @@ from gammafl.core.moment import Moment
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import PositionCoding, decode, encode
 from gammafl.federated.limits import NO_LIMITS, Limits
-from gammafl.tasks.base import LocalUpdate
+from gammafl.federated.task import LocalUpdate
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from gammafl.config import ContiguousPartition, DirichletPartition, LabelPartition, NaturalPartition, Partition
+from gammafl.config.schema import ContiguousPartition, DirichletPartition, LabelPartition, NaturalPartition, Partition
 from gammafl.core.errors import InputError, require
-from gammafl.tasks.base import SampleFacts
+from gammafl.federated.task import SampleFacts
 
 Shards = list[NDArray[np.int64]]
 Labels = NDArray[np.integer]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from gammafl.config import EvaluationSettings, ExponentialAverage, Faults, NoAverage, TailAverage
+from gammafl.config.schema import EvaluationSettings, ExponentialAverage, Faults, NoAverage, TailAverage
 from gammafl.core.aggregate import Weighting
 from gammafl.core.errors import require
 from gammafl.core.layout import Layout
@@ -12,7 +12,7 @@ from gammafl.core.moment import Moment, Schedule
 from gammafl.core.stepsizes import Stepsize
 from gammafl.core.wire import PositionCoding
 from gammafl.federated.limits import NO_LIMITS, Limits
-from gammafl.tasks.base import Task, layout_of
+from gammafl.federated.task import Task, layout_of
 
 TAIL_AVERAGE = TailAverage()
 EVALUATION = EvaluationSettings()

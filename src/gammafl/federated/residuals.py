@@ -12,7 +12,7 @@ from gammafl.core.errors import InputError
 from gammafl.core.memory import RESIDUAL, ClientMemory
 from gammafl.core.method import Method
 from gammafl.core.sparse import SparseUpdate
-from gammafl.federated import private_files
+from gammafl.files import private_files
 
 FILE_BYTES = 1 << 28
 """The most that a scratch file of short residuals holds: a process may have thousands of files open, not millions."""

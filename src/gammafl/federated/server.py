@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gammafl import seeds
-from gammafl.config import ExponentialAverage, NoAverage, TailAverage
+from gammafl.config.schema import ExponentialAverage, NoAverage, TailAverage
 from gammafl.core import aggregate, kernels
 from gammafl.core.arrays import Vector
 from gammafl.core.errors import WireError

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gammafl.methods.registry import entry_named, label_of, names
-from gammafl.report.progress import show_bytes, show_metric
+from gammafl.runs.progress import show_bytes, show_metric
 
 Summary = dict[str, Any]
 

@@ -1,0 +1,1 @@
+"""Learning problems in torch: data, models, local training, evaluation."""

@@ -5,19 +5,19 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gammafl.config import Input, RunConfig
+from gammafl.config.schema import Input, RunConfig
 from gammafl.core.errors import require
+from gammafl.federated.task import SampleFacts, Split, Task
 from gammafl.methods.files import is_file
 from gammafl.tasks.augment import crop_and_flip
-from gammafl.tasks.base import SampleFacts, Split, Task
 from gammafl.tasks.data.catalogue import Say
 from gammafl.tasks.data.images import Array, load_images
 from gammafl.tasks.language import SIZES, build_language_task
 from gammafl.tasks.models import INITIALISERS, MODELS
-from gammafl.tasks.own import own_task
-from gammafl.tasks.presets import preset_named
+from gammafl.tasks.registry import preset_named
 from gammafl.tasks.samples import ImageSamples, ImageShards, Normaliser
 from gammafl.tasks.torch_task import TorchTask
+from gammafl.tasks.user_task import own_task
 
 
 def build_task(config: RunConfig, split: Split, data_dir: Path | None, say: Say) -> Task:

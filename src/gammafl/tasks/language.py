@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from gammafl.config import RunConfig
+from gammafl.config.schema import RunConfig
 from gammafl.core.errors import InputError, not_installed, require
-from gammafl.tasks.base import SampleFacts, Split
+from gammafl.federated.task import SampleFacts, Split
 from gammafl.tasks.data.catalogue import GPT2_BPE, Say, dataset_named, load_files
 from gammafl.tasks.data.files import find
 from gammafl.tasks.data.text import Tokens, sotu_documents, tokenise, wikitext_documents

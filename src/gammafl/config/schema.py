@@ -1,0 +1,234 @@
+"""What may be set of a run: every setting, its bounds and its meaning."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from gammafl.core.method import Method
+from gammafl.methods.registry import method_named, split_expression
+
+Share = Annotated[float, Field(ge=0, le=1)]
+MULTIPLIER = "unset: 1, and 0.1 from 100 clients on, as in the paper"
+
+
+class Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class InverseStepsize(Settings):
+    """γ_t = multiplier · scale / (t + offset)."""
+
+    kind: Literal["inverse"] = "inverse"
+    scale: float = Field(100, gt=0)
+    offset: float = Field(1000, gt=0)
+    multiplier: float | None = Field(None, gt=0, description=MULTIPLIER)
+
+
+class ExponentialStepsize(Settings):
+    """γ_t = multiplier · initial · rate^(t/E)."""
+
+    kind: Literal["exponential"] = "exponential"
+    initial: float = Field(0.1, gt=0)
+    rate: float = Field(0.999, gt=0, le=1)
+    multiplier: float | None = Field(None, gt=0, description=MULTIPLIER)
+
+
+class ConstantStepsize(Settings):
+    """γ_t = value."""
+
+    kind: Literal["constant"] = "constant"
+    value: float = Field(0.1, gt=0)
+
+
+class IidPartition(Settings):
+    """Samples dealt at random, in equal shares."""
+
+    kind: Literal["iid"] = "iid"
+
+
+class LabelPartition(Settings):
+    """#C=k: each client holds samples of `classes` labels."""
+
+    kind: Literal["labels"] = "labels"
+    classes: int = Field(2, ge=1, description="labels a client holds")
+    scheme: Literal["niid-bench", "equal"] = Field("niid-bench", description="shards of unequal or of equal size")
+
+
+class DirichletPartition(Settings):
+    """Each label's samples are spread over the clients by a draw of Dirichlet(concentration)."""
+
+    kind: Literal["dirichlet"] = "dirichlet"
+    concentration: float = Field(0.5, gt=0)
+
+
+class NaturalPartition(Settings):
+    """By the data's own groups: a client within one group, or whole groups where there are more of them."""
+
+    kind: Literal["natural"] = "natural"
+
+
+class ContiguousPartition(Settings):
+    """Neighbouring samples together, such as whole documents of a text, in equal shares."""
+
+    kind: Literal["contiguous"] = "contiguous"
+
+
+class TailAverage(Settings):
+    """Mean of the server's model over the last `fraction` of the rounds."""
+
+    kind: Literal["tail"] = "tail"
+    fraction: float = Field(0.1, gt=0, le=1)
+
+
+class ExponentialAverage(Settings):
+    """average ← decay·average + (1 − decay)·model, every round."""
+
+    kind: Literal["exponential"] = "exponential"
+    decay: float = Field(0.99, ge=0, lt=1)
+
+
+class NoAverage(Settings):
+    kind: Literal["none"] = "none"
+
+
+class Input(Settings):
+    """How images become numbers."""
+
+    resize: Literal["bilinear", "pad"] = Field("bilinear", description="28×28 → 32×32")
+    augment: bool = Field(False, description="training images are cropped and mirrored at random")
+    mean: tuple[float, ...] = (0.1307,)
+    std: tuple[Annotated[float, Field(gt=0)], ...] = (0.3081,)
+
+
+class EvaluationSettings(Settings):
+    every: int = Field(20, ge=1, description="rounds between two evaluations")
+    samples: int | None = Field(None, ge=1, description="only the first of the test set, where it is large")
+    last: int = Field(30, ge=1, description="evaluations that `last_mean` is the mean of")
+
+
+class Wire(Settings):
+    positions: Literal["auto", "rice", "bitmap", "raw"] = Field("auto", description="auto: the smallest")
+
+
+class Checkpoint(Settings):
+    every_seconds: float = Field(10, ge=0, description="time between checkpoints; 0: after every round")
+
+
+class Faults(Settings):
+    """What goes wrong with a client that a round picked, by chance and by the seed; one thing at the most."""
+
+    absent: Share = Field(0.0, description="it never begins")
+    killed: Share = Field(0.0, description="it dies when its upload is ready, before it leaves")
+    lost: Share = Field(0.0, description="its upload gets lost")
+    late: Share = Field(0.0, description="its upload comes after the deadline")
+    repeated: Share = Field(0.0, description="its upload arrives twice")
+    corrupted: Share = Field(0.0, description="a byte of its upload is changed on the way")
+    not_finite: Share = Field(0.0, description="its training ends in NaN")
+    confirmed: bool = Field(True, description="an upload that did not count returns; false: it is thought sent")
+
+    @model_validator(mode="after")
+    def _at_most_one(self) -> "Faults":
+        if self.total > 1:
+            raise ValueError(f"the shares of faults must add up to at most 1, got {self.total:g}")
+        return self
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Kind of fault → its probability."""
+        return {name: value for name, value in self if isinstance(value, float)}
+
+    @property
+    def total(self) -> float:
+        return sum(self.shares.values())
+
+
+class UploadLimits(Settings):
+    """What one upload may be at the most, so that no client can move the model as it likes. Unset: no limit."""
+
+    entries: int | None = Field(None, ge=1, description="kept values")
+    norm: float | None = Field(None, gt=0, description="Euclidean norm")
+
+
+Partition = LabelPartition | IidPartition | DirichletPartition | NaturalPartition | ContiguousPartition
+
+ONLY_SPEED = frozenset({"threads", "residual_memory_mb", "checkpoint.every_seconds"})
+"""The settings that change how fast a run is and what memory it takes, and not a byte of what comes out: a run may go
+on with others, and is the same run."""
+
+
+class RunConfig(Settings):
+    """Everything a run depends on: the same configuration gives the same bytes."""
+
+    task: str = Field(..., description="a name, see: gammafl tasks")
+    method: str = Field("gamma-fedht", description="a name, see: gammafl methods; or file.py:function")
+    keep: float = Field(0.01, gt=0, le=1, description="the kept fraction, for methods that take one")
+    seed: int = Field(0, ge=0, description="of everything random")
+    iterations: int = Field(..., ge=1, description="T")
+    local_steps: int = Field(5, ge=1, description="E: local steps a round")
+    clients: int = Field(10, ge=1, description="n")
+    participation: float = Field(0.5, gt=0, le=1, description="share of the clients that a round picks")
+    batch_size: int = Field(50, ge=1, description="samples of a local step")
+    weights: Literal["paper", "normalized"] = Field("paper", description="(n/|S|)·p_i, or divided by their sum")
+    initialisation: Literal["torch", "lecun"] = Field("torch", description="torch's own, or variance 1/inputs")
+    sequence: int = Field(256, ge=2, description="text: tokens of a sample")
+    pretrained: str | None = Field(
+        None, description="text: GPT-2's weights, a directory or a hub's name; unset: random"
+    )
+    residual_memory_mb: float | None = Field(
+        None, ge=0, description="memory for the clients' residuals; further ones are mapped from disk"
+    )
+    threads: int | None = Field(None, ge=1, description="clients that train at a time; unset: one a core")
+    stepsize: Annotated[InverseStepsize | ExponentialStepsize | ConstantStepsize, Field(discriminator="kind")] = (
+        InverseStepsize()
+    )
+    compression: dict[str, bool | int | float | str] = Field(
+        {}, description="other settings of the method, see: gammafl methods NAME"
+    )
+    partition: Annotated[Partition, Field(discriminator="kind")] = LabelPartition()
+    averaging: Annotated[TailAverage | ExponentialAverage | NoAverage, Field(discriminator="kind")] = TailAverage()
+    input: Input = Input()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    wire: Wire = Wire()
+    checkpoint: Checkpoint = Checkpoint()
+    faults: Faults = Faults()
+    limits: UploadLimits = UploadLimits()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split_expression(cls, table: Any) -> Any:
+        """`method = "top-k:k=5"` means method = "top-k" and compression.k = 5."""
+        if isinstance(table, dict) and isinstance(method := table.get("method"), str):
+            name, settings = split_expression(method)
+            given = table.get("compression", {})
+            if settings and isinstance(given, dict):
+                return {**table, "method": name, "compression": {**given, **settings}}
+        return table
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "RunConfig":
+        self.resolved_method()
+        if self.iterations % self.local_steps:
+            raise ValueError(
+                f"iterations ({self.iterations}) must be a multiple of local_steps ({self.local_steps}):"
+                " a round is local_steps iterations"
+            )
+        return self
+
+    def resolved_method(self) -> Method:
+        """The method with its settings."""
+        return method_named(self.method, self.compression, keep=self.keep)
+
+    @property
+    def stepsize_multiplier(self) -> float:
+        """The paper divides γ by 10 at n = 100."""
+        chosen = getattr(self.stepsize, "multiplier", 1.0)
+        return chosen if chosen is not None else (0.1 if self.clients >= 100 else 1.0)
+
+    @property
+    def rounds(self) -> int:
+        return self.iterations // self.local_steps
+
+    @property
+    def participants(self) -> int:
+        """|S|: clients a round, at least one."""
+        return max(1, round(self.participation * self.clients))

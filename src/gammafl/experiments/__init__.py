@@ -1,0 +1,1 @@
+"""Grids of runs, what they come to, verdicts, and their pages."""

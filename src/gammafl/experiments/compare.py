@@ -1,0 +1,117 @@
+"""All methods side by side: γ-FedHT decides how much is sent, Top-k gets the k that sends as many entries.
+
+This is the paper's equal traffic, its Top-(k_mean) (Table III); STC follows γ-FedHT-Q in the same way (Table
+IV). In measured bytes they differ by a few per cent, since positions that are spread evenly over the rounds
+cost more. HT keeps its calibrated λ, as in the paper, and FedAVG sends everything.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gammafl.config.layers import make_config
+from gammafl.config.schema import RunConfig
+from gammafl.core.errors import InputError, require
+from gammafl.core.names import did_you_mean
+from gammafl.experiments.pool import Job, Summary, run_jobs
+from gammafl.federated.rounds import Record
+from gammafl.files.disk_errors import storing
+from gammafl.methods.registry import entry_named, names, split_expression
+from gammafl.report.tables import TextTable, comparison_table
+from gammafl.runs.directory import RunDirectory
+from gammafl.runs.progress import Progress
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A finished comparison: its table, and where its files are."""
+
+    table: TextTable
+    picture: Path
+    summaries: list[Summary]
+
+
+def check_methods(methods: Sequence[str]) -> list[str]:
+    """`methods` in the order of the tables, with the leaders that the followers among them need."""
+    require(bool(methods), f"--methods needs at least one of {', '.join(names())}")
+    leaders = [leader for method in methods if (leader := _leader(method)) and leader not in methods]
+    order = [*names(), *(split_expression(method)[0] for method in methods)]
+    return sorted(dict.fromkeys([*methods, *leaders]), key=lambda method: order.index(split_expression(method)[0]))
+
+
+def _leader(method: str) -> str | None:
+    """The method that decides how many entries `method` keeps; None if it does itself, or was told."""
+    name, settings = split_expression(method)
+    return None if settings.keys() & {"k", "keep"} else entry_named(name).follows
+
+
+def folder(method: str, seed: int) -> str:
+    """The directory of a run within a comparison."""
+    return f"{re.sub(r'[^0-9A-Za-z._-]+', '-', Path(method).name)}-seed{seed}"
+
+
+def compare(
+    base: Mapping[str, Any],
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    out: Path,
+    workers: int,
+    progress: Progress,
+    data_dir: Path | None = None,
+) -> Comparison:
+    """Runs `methods` × `seeds` of the configuration `base` in `out`; what is there already is not run again."""
+    methods = check_methods(methods)
+    configs = {(m, s): make_config(_layer(base, m, methods), {"method": m, "seed": s}) for m in methods for s in seeds}
+    done: dict[Path, Summary] = {}
+
+    def job(method: str, config: RunConfig) -> Job:
+        return Job(config, out / folder(method, config.seed), data_dir)
+
+    def follow(finished: Job, summary: Summary) -> list[Job]:
+        done[finished.path] = summary
+        seed = finished.config.seed
+        led = [m for m in methods if (leader := _leader(m)) and out / folder(leader, seed) == finished.path]
+        return [job(m, with_kept(configs[m, seed], summary)) for m in led]
+
+    run_jobs([job(m, config) for (m, _), config in configs.items() if not _leader(m)], follow, workers, progress)
+    return _report(out, [done[out / folder(m, s)] | {"method": m} for m in methods for s in seeds])
+
+
+def _layer(base: Mapping[str, Any], method: str, methods: Sequence[str]) -> dict[str, Any]:
+    """`base` with those settings of methods that this one has; one that no method has is an error."""
+    given = dict(base.get("compression", {}))
+    known = {m: entry_named(m).parameters for m in methods}
+    for key in given:
+        if not any(key in parameters for parameters in known.values()):
+            options = dict.fromkeys(name for parameters in known.values() for name in parameters)
+            raise InputError(
+                f"no compared method has a setting {key!r}{did_you_mean(key, options)}: {', '.join(options)}"
+            )
+    return {**base, "compression": {key: value for key, value in given.items() if key in known[method]}}
+
+
+def with_kept(config: RunConfig, leader: Summary) -> RunConfig:
+    """`config` with the k that keeps as many entries an upload as `leader` did on average."""
+    k = max(1, round(leader["kept_per_upload"]))
+    return make_config(config.model_dump(exclude_none=True), {"compression": {"k": k}})
+
+
+def _report(out: Path, summaries: list[Summary]) -> Comparison:
+    from gammafl.report.plots import plot_comparison
+
+    first = summaries[0]
+    title = f"{first['task']}: {first['participants']} of {first['clients']} clients a round, d = {first['dim']:,}"
+    table = comparison_table(title, summaries)
+    runs: dict[str, list[list[Record]]] = {}
+    for summary in summaries:
+        records = RunDirectory(out / folder(summary["method"], summary["seed"])).records()
+        runs.setdefault(summary["method"], []).append(records)
+    picture = out / "comparison.png"
+    with storing(out, "run it again: what is finished is kept"):
+        (out / "comparison.json").write_text(json.dumps(summaries, indent=2) + "\n")
+        (out / "comparison.md").write_text(table.markdown())
+        plot_comparison(runs, first["metric"], title, picture)
+    return Comparison(table, picture, summaries)

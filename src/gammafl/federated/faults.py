@@ -1,0 +1,66 @@
+"""The simulator with what goes wrong in the field, by chance and by the seed (`faults` in the configuration)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from gammafl import seeds
+from gammafl.config.schema import Faults
+from gammafl.core.arrays import Vector
+from gammafl.core.errors import DivergedError
+from gammafl.federated.client import Upload
+from gammafl.federated.in_process import InProcess
+from gammafl.federated.plan import Plan
+from gammafl.federated.residuals import ResidualStore
+from gammafl.federated.task import LocalUpdate
+from gammafl.federated.timing import Timing
+
+NEVER_ARRIVES = ("killed", "lost", "late")
+"""To the client all the same: the server did not confirm."""
+
+
+class Faulty(InProcess):
+    """Carries messages as `InProcess` does, to clients and over a network that fail."""
+
+    def exchange(self, participants: Sequence[int], model: Vector, round_number: int) -> Iterator[Upload]:
+        rng = seeds.generator(self.plan.seed, "faults", round_number)
+        self._fates = dict(zip(participants, draw(self.plan.faults, len(participants), rng), strict=True))
+        present = [client for client in participants if self._fates[client] != "absent"]
+        for upload in super().exchange(present, model, round_number):
+            yield from _carried(upload, self._fates[upload.client], rng)
+
+    def upload(self, client: int, local: LocalUpdate, round_number: int) -> list[Upload]:
+        if self._fates[client] != "not_finite":
+            return super().upload(client, local, round_number)
+        spoilt = local.delta.copy()
+        spoilt[0] = np.nan
+        try:
+            return super().upload(client, replace(local, delta=spoilt, largest=None), round_number)
+        except DivergedError:
+            return []  # error feedback refuses it before anything is touched
+
+
+def draw(faults: Faults, count: int, rng: np.random.Generator) -> list[str]:
+    """What happens to each of `count` clients; "" for nothing."""
+    names = ["", *faults.shares]
+    chosen = rng.choice(len(names), size=count, p=[1 - faults.total, *faults.shares.values()])
+    return [names[i] for i in chosen]
+
+
+def _carried(upload: Upload, fate: str, rng: np.random.Generator) -> list[Upload]:
+    """What the server sees of an upload."""
+    if fate in NEVER_ARRIVES:
+        return []
+    if fate == "repeated":
+        return [upload, upload]
+    if fate == "corrupted":
+        payload = bytearray(upload.payload)
+        payload[rng.integers(len(payload))] ^= 1 << int(rng.integers(8))
+        return [replace(upload, payload=bytes(payload))]
+    return [upload]
+
+
+def carrier(plan: Plan, residuals: ResidualStore, timing: Timing | None = None) -> InProcess:
+    """The carrier that the plan's faults ask for."""
+    return (Faulty if plan.faults.total else InProcess)(plan, residuals, timing)

@@ -1,0 +1,63 @@
+"""The in-process carrier: all clients in this process, real bytes between them and the server."""
+
+from collections.abc import Collection, Iterator, Sequence
+
+from gammafl.core.arrays import Vector
+from gammafl.core.moment import Moment
+from gammafl.core.wire import decode
+from gammafl.federated import server
+from gammafl.federated.batch_draws import Streams
+from gammafl.federated.client import Upload, make_upload, start_after_loss
+from gammafl.federated.plan import Plan
+from gammafl.federated.residuals import ResidualStore
+from gammafl.federated.task import LocalUpdate
+from gammafl.federated.timing import Timing
+
+
+class InProcess:
+    """Carries messages by calling the clients, who train side by side, and upload one after the other.
+
+    An upload is on its way as soon as it is made, so that the server takes it in while other clients train.
+    """
+
+    def __init__(self, plan: Plan, residuals: ResidualStore, timing: Timing | None = None) -> None:
+        self.plan = plan
+        self.residuals = residuals
+        self.timing = timing or Timing()
+        self._made: list[Upload] = []
+        self._moment = Moment()
+
+    def exchange(self, participants: Sequence[int], model: Vector, round_number: int) -> Iterator[Upload]:
+        self._made, self._moment = [], self.plan.moment(round_number)
+        stepsizes = server.round_stepsizes(self.plan, round_number)
+        for clients, start in self._starts(participants, model):
+            rngs = Streams(self.plan.seed, "batches", round_number, clients)
+            updates = self.timing.each("training", self.plan.task.train(clients, start, stepsizes, rngs))
+            for client, local in zip(clients, updates, strict=True):
+                with self.timing.phase("compression"):
+                    uploads = self.upload(client, local, round_number)
+                self._made += uploads
+                yield from uploads
+
+    def _starts(self, participants: Sequence[int], model: Vector) -> Iterator[tuple[Sequence[int], Vector]]:
+        """Who trains from which model: most from the server's, together, and each that lost an upload from its own."""
+        lost = self.residuals.lost
+        if together := [client for client in participants if client not in lost]:
+            yield together, model
+        for client in participants:
+            if client in lost:
+                yield [client], start_after_loss(model, lost[client])
+
+    def upload(self, client: int, local: LocalUpdate, round_number: int) -> list[Upload]:
+        """What the client makes of its training: one upload."""
+        memory, limits = self.residuals.memory(client), self.plan.upload_limits
+        upload = make_upload(client, local, memory, self._moment, self.plan.positions, round_number, limits)
+        self.residuals.lost.pop(client, None)  # it is in this one
+        return [upload]
+
+    def settle(self, accepted: Collection[int]) -> None:
+        """The clients are idle until a round picks them again: what did not count can return to them at once."""
+        for upload in self._made:
+            if upload.client not in accepted and self.plan.faults.confirmed:
+                lost = self.residuals.lost[upload.client] = decode(upload.payload)
+                self.residuals.memory(upload.client).take_back(lost)

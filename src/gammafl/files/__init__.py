@@ -1,0 +1,1 @@
+"""Files that outlive a crash, a full disk and a forger."""

@@ -1,0 +1,144 @@
+"""Vectors in a safetensors file: written so that a crash leaves the old file or the new one, read with a checksum.
+
+A checksum says that a file is whole, not who wrote it: what is read here is checked like any other input.
+"""
+
+import json
+import os
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from gammafl.core import kernels
+from gammafl.files import private_files
+from gammafl.files.reading import require_regular
+
+Tensor = NDArray[Any]
+Facts = dict[str, Any]
+
+DAMAGED = (SafetensorError, KeyError, TypeError, ValueError, RecursionError)
+"""What is raised of a file that can't be used; an `OSError` says nothing about the file."""
+
+TYPES = {"float32": ("F32", "<f4"), "uint8": ("U8", "|u1")}
+FLOATS, BYTES = "F32", "U8"
+
+
+class Kind(NamedTuple):
+    """What a tensor is, as the file's header says: "F32" or "U8", and its shape."""
+
+    type: str
+    shape: tuple[int, ...]
+
+
+def write(
+    path: Path, tensors: Mapping[str, Tensor], facts: Facts | None = None, mode: int = private_files.FILE
+) -> None:
+    """A safetensors file with `facts` and a checksum over all, flushed to disk; an `OSError` leaves no half file.
+
+    Written tensor by tensor, since the library's own writer copies all of them.
+    """
+    header: Facts = {}
+    if facts is not None:
+        header["__metadata__"] = {"gammafl": json.dumps(facts | {"checksum": _checksum(facts, tensors)})}
+    end = 0
+    for name, tensor in tensors.items():
+        begin, end = end, end + tensor.nbytes
+        kind = TYPES[str(tensor.dtype)][0]
+        header[name] = {"dtype": kind, "shape": tensor.shape, "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    try:
+        with private_files.new_file(path, mode) as stream:
+            stream.write(len(text).to_bytes(8, "little") + text)
+            for tensor in tensors.values():
+                stream.write(np.ascontiguousarray(tensor, TYPES[str(tensor.dtype)][1]).data)
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def replace(path: Path, tensors: Mapping[str, Tensor], facts: Facts) -> None:
+    """Writes beside `path` and renames: at any instant, `path` is the old file or the whole new one."""
+    beside = path.with_name(f"{path.name}.part")  # one writer at a time: what a killed one left is overwritten
+    write(beside, tensors, facts)
+    os.replace(beside, path)
+    sync_directory(path.parent)
+
+
+def read(path: Path) -> tuple[Facts, "Tensors"]:
+    """The facts and the tensors of a file that `write` wrote whole; anything else raises one of `DAMAGED`.
+
+    All tensors are of the two types that `write` knows, and their numbers are finite.
+    """
+    require_regular(path)
+    with safe_open(path, framework="numpy") as file:
+        facts = json.loads((file.metadata() or {}).get("gammafl", "null"))
+    if not isinstance(facts, dict):
+        raise ValueError("it has no facts of gammafl")
+    checksum = facts.pop("checksum", None)
+    tensors = Tensors(path)
+    if _checksum(facts, tensors) != checksum:
+        raise ValueError("its checksum differs")
+    return facts, tensors
+
+
+class Tensors(Mapping[Any, Tensor]):
+    """A file's tensors, each read when it is asked for; those with a `prefix` by the number after it."""
+
+    def __init__(self, path: Path, prefix: str = "") -> None:
+        self.path = path
+        self.prefix = prefix
+        self.kinds: dict[Any, Kind] = {}
+        """What each is, known without reading it."""
+
+        with safe_open(path, framework="numpy") as file:
+            self.names = {self._key(name): name for name in file.keys() if name.startswith(prefix)}  # noqa: SIM118
+            for key, name in self.names.items():
+                header = file.get_slice(name)
+                self.kinds[key] = Kind(header.get_dtype(), tuple(header.get_shape()))
+        if strange := [kind.type for kind in self.kinds.values() if kind.type not in (FLOATS, BYTES)]:
+            raise ValueError(f"a tensor of type {strange[0]}")
+
+    def _key(self, name: str) -> Any:
+        if not self.prefix:
+            return name
+        text = name.removeprefix(self.prefix)
+        if not (text.isascii() and text.isdigit() and len(text) < 20 and str(int(text)) == text):
+            raise ValueError(f"a tensor of name {name[:60]!r}")
+        return int(text)
+
+    def __getitem__(self, key: Any) -> Tensor:
+        with safe_open(self.path, framework="numpy") as file:
+            tensor: Tensor = file.get_tensor(self.names[key])
+        if tensor.dtype == np.float32 and not kernels.largest_magnitude(tensor.reshape(-1)) < np.inf:
+            raise ValueError(f"{self.names[key][:60]!r} holds values that are not finite")
+        return tensor
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def sync_directory(directory: Path) -> None:
+    """Renames in `directory` are on disk."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _checksum(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> int:
+    checksum = zlib.crc32(json.dumps(facts, sort_keys=True).encode())
+    for name in sorted(tensors):
+        checksum = zlib.crc32(np.ascontiguousarray(tensors[name]).data.cast("B"), zlib.crc32(name.encode(), checksum))
+    return checksum

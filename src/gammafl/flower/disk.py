@@ -1,0 +1,237 @@
+"""What a client keeps on its disk, so that a restart loses nothing: residual, open upload, and the model it holds."""
+
+import fcntl
+import logging
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from flwr.app import Context
+
+from gammafl.core.arrays import Vector
+from gammafl.core.errors import InputError
+from gammafl.core.memory import RESIDUAL
+from gammafl.core.method import Method
+from gammafl.core.wire import decode
+from gammafl.federated.client import Outbox
+from gammafl.files import private_files, tensor_files
+from gammafl.files.disk_errors import storing
+from gammafl.files.reading import Count, Facts, checked, is_there
+from gammafl.files.tensor_files import BYTES, FLOATS, Kind
+from gammafl.flower.layout import Layout, LayoutFacts
+from gammafl.flower.messages import Word
+from gammafl.methods.description import describe
+
+LOG = logging.getLogger("flwr")
+"""Flower's own, so that what we say is where an operator looks."""
+
+LOCK_SECONDS = 0.2
+"""Between two looks at a lock that another process holds."""
+
+FORMAT = 2
+"""Of a client's state."""
+
+SPARE_BYTES = 1 << 20
+FIXED = "fixed."
+ELSEWHERE = "name another directory: compress(state_dir=…) or $GAMMAFL_STATE"
+
+
+def state_directory() -> Path:
+    """$GAMMAFL_STATE, or gammafl in the user's directory for state."""
+    if own := os.environ.get("GAMMAFL_STATE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "gammafl"
+
+
+def client_name(context: Context) -> str:
+    """The partition of the SuperNode, which outlives restarts; without one its node id, which authentication keeps."""
+    name = str(context.node_config.get("partition-id", f"node-{context.node_id}"))
+    if not re.fullmatch(r"[A-Za-z0-9_:-][A-Za-z0-9_.:-]{0,99}", name):
+        raise InputError(
+            f"partition-id must be of the letters A to Z, digits and _ . : -, 100 of them at the most, and not begin"
+            f" with a dot; got {name[:120]!r}"
+        )
+    return name
+
+
+class ClientDisk:
+    """The files of one client in one run: DIRECTORY/RUN/NAME.state and NAME.model.
+
+    A run's folder is for its owner alone, also if it was there before. DIRECTORY is so if it is made here; one that is
+    there already is the user's, and stays as it is.
+    """
+
+    def __init__(self, directory: Path, context: Context) -> None:
+        self.name = client_name(context)
+        folder = directory / f"run-{context.run_id}"
+        self.state_file = folder / f"{self.name}.state"
+        self.model_file = folder / f"{self.name}.model"
+        self.lock_file = folder / f"{self.name}.lock"
+
+    @contextmanager
+    def locked(self, seconds: float) -> Iterator[None]:
+        """For this process alone; waits so long for another that still trains, as one that outlived its SuperNode."""
+        with storing(self.lock_file.parent, "it takes part", ELSEWHERE):
+            private_files.make_directory(self.lock_file.parent)
+            handle = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, private_files.FILE)
+        try:
+            self._lock(handle, time.monotonic() + seconds)
+            yield
+        finally:
+            os.close(handle)
+
+    def _lock(self, handle: int, deadline: float) -> None:
+        waiting = False
+        while True:
+            try:
+                return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not waiting:
+                    LOG.warning("gammafl: another process trains as client %s; waiting for it", self.name)
+                    waiting = True
+            if time.monotonic() > deadline:
+                raise InputError(f"another process still trains as client {self.name}; end it, or wait for it")
+            time.sleep(LOCK_SECONDS)
+
+    def check_room(self, dim: int) -> None:
+        """Before training, since an update that can't be stored is lost."""
+        free, needed = shutil.disk_usage(self.state_file.parent).free, 2 * 4 * dim + SPARE_BYTES
+        if free < needed:
+            raise InputError(
+                f"{self.state_file.parent} has {free} bytes left and {needed} are needed; make room: until then this"
+                " client does not train"
+            )
+
+    def load(self, method: Method, dim: int, training: str) -> "ClientState":
+        """The stored state; a new one where there is none of this training, or none that can be used."""
+        try:
+            if is_there(self.state_file) and (state := _read(self.state_file, method, dim, training)):
+                return state
+        except OSError as error:
+            raise InputError(f"can't read {self.state_file} ({error}); this client does not train") from None
+        except tensor_files.DAMAGED as error:
+            aside = self.state_file.with_suffix(f".damaged-{secrets.token_hex(2)}")
+            with storing(self.state_file, "it takes part again", ELSEWHERE):
+                os.replace(self.state_file, aside)
+            LOG.warning("gammafl: %s can't be used (%s); moved to %s", self.state_file, error, aside.name)
+        return new_state(method, dim, training)
+
+    def save(self, state: "ClientState", method: Method) -> None:
+        outbox = state.outbox
+        tensors: dict[str, Any] = dict(outbox.memory.state())
+        if outbox.open is not None:
+            tensors["open"] = np.frombuffer(outbox.open, np.uint8)
+        facts = {
+            "format": FORMAT,
+            "incarnation": state.incarnation,
+            "number": outbox.number,
+            "round": state.round,
+            "address": state.address,
+            "training": state.training,
+            "method": describe(method),
+        }
+        with storing(self.state_file, "it takes part again; what it trained in this round is lost", ELSEWHERE):
+            tensor_files.replace(self.state_file, tensors, facts)
+
+    def load_model(self, least: int, most: int) -> tuple[Vector, Layout] | None:
+        """The stored model if it is of a version from `least` to `most`."""
+        try:
+            version, model, layout = _read_model(self.model_file)
+        except (*tensor_files.DAMAGED, OSError) as error:
+            LOG.info("gammafl: no stored model to build on (%s)", error)
+            return None
+        return (model, layout) if least <= version <= most else None
+
+    def save_model(self, model: Vector, layout: Layout, version: int) -> None:
+        fixed = {f"{FIXED}{name}": np.frombuffer(array.data, np.uint8) for name, array in layout.fixed.items()}
+        facts = {"version": version, "layout": layout.facts()}
+        with storing(self.model_file, "it takes part again", ELSEWHERE):
+            tensor_files.replace(self.model_file, {"model": model, **fixed}, facts)
+
+
+SEVERAL = 0
+"""The address of an upload that was sent from more than one."""
+
+
+@dataclass
+class ClientState:
+    """An outbox, and whose it is."""
+
+    outbox: Outbox
+    incarnation: str
+    """A random word: the numbers of the outbox belong to it."""
+
+    round: int = 0
+    """Of the last upload; 0 before the first."""
+
+    address: int = SEVERAL
+    """The node id under which the last upload was sent."""
+
+    training: str = ""
+    """The training that all this belongs to."""
+
+
+def new_state(method: Method, dim: int, training: str) -> ClientState:
+    return ClientState(Outbox(method.memory.client(method, dim)), secrets.token_hex(8), training=training)
+
+
+class StateFacts(Facts):
+    """What NAME.state says beside its tensors."""
+
+    format: Literal[2]
+    incarnation: Word
+    number: Count
+    round: Count
+    address: int
+    training: Word
+    method: str
+
+
+class ModelFacts(Facts):
+    """What NAME.model says beside its tensors."""
+
+    version: Count
+    layout: LayoutFacts
+
+
+def _read(path: Path, method: Method, dim: int, training: str) -> ClientState | None:
+    """None if it is of another training."""
+    raw, tensors = tensor_files.read(path)
+    if raw.get("format") != FORMAT:
+        raise ValueError("it is of another version of gammafl: upgrade between runs, not within one")
+    facts = checked(StateFacts, raw)
+    if facts.training != training:
+        return None
+    if facts.method != describe(method):
+        raise ValueError("it is of another method")
+    remembers = method.leaves_a_rest or RESIDUAL in tensors
+    wanted = {RESIDUAL: Kind(FLOATS, (dim,))} if remembers else {}
+    if "open" in tensors:
+        wanted["open"] = Kind(BYTES, tensors.kinds["open"].shape)
+    if tensors.kinds != wanted or ("open" in tensors and facts.number == 0):
+        raise ValueError(f"its tensors are not those of a client with {dim} elements")
+    payload = tensors["open"].tobytes() if "open" in tensors else None
+    if payload is not None:
+        decode(payload, dim)
+    state = {name: np.array(tensors[name]) for name in wanted if name == RESIDUAL}
+    outbox = Outbox(method.memory.client(method, dim, state), facts.number, payload)
+    return ClientState(outbox, facts.incarnation, facts.round, facts.address, facts.training)
+
+
+def _read_model(path: Path) -> tuple[int, Vector, Layout]:
+    """(version, model, layout)."""
+    raw, tensors = tensor_files.read(path)
+    facts = checked(ModelFacts, raw)
+    data = {name: tensors[f"{FIXED}{name}"].tobytes() for name in facts.layout.fixed}
+    layout = Layout.from_facts(facts.layout, data)
+    if tensors.kinds["model"] != Kind(FLOATS, (layout.dim,)):
+        raise ValueError(f"its model does not have the {layout.dim} elements of its layout")
+    return facts.version, np.array(tensors["model"]), layout

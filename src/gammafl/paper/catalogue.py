@@ -1,0 +1,24 @@
+"""The studies by name."""
+
+from gammafl.core.errors import InputError
+from gammafl.core.names import did_you_mean
+from gammafl.experiments.grid import Study
+from gammafl.paper.alpha import ALPHA
+from gammafl.paper.averaging import AVERAGING
+from gammafl.paper.cost import COST
+from gammafl.paper.fig1 import FIG1
+from gammafl.paper.fig2 import FIG2
+from gammafl.paper.fig3 import FIG3
+from gammafl.paper.fig4 import FIG4
+from gammafl.paper.table2 import TABLE2
+from gammafl.paper.tables34 import TABLE3, TABLE4
+from gammafl.paper.theory import THEORY
+
+_ALL = (TABLE2, TABLE3, TABLE4, FIG1, FIG2, FIG3, FIG4, ALPHA, AVERAGING, THEORY, COST)
+STUDIES = {study.name: study for study in _ALL}
+
+
+def study_named(name: str) -> Study:
+    if name not in STUDIES:
+        raise InputError(f"no study {name!r}{did_you_mean(name, STUDIES)}; they are {', '.join(STUDIES)}")
+    return STUDIES[name]

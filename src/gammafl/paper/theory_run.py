@@ -1,0 +1,146 @@
+"""A run of the theory study: one method on one problem for T iterations, by the same round loop as all other runs."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gammafl.config.schema import EvaluationSettings, NoAverage
+from gammafl.core.errors import InputError
+from gammafl.core.method import Method
+from gammafl.core.stepsizes import Constant, Stepsize
+from gammafl.core.theory import convex_bound, convex_stepsize, non_convex_bound
+from gammafl.core.thresholds import Units
+from gammafl.files.atomic import read_json, write_atomically
+from gammafl.methods.fedavg import fedavg
+from gammafl.methods.gamma_fedht import gamma_fedht
+from gammafl.methods.hard_threshold import hard_threshold
+from gammafl.paper.problems import CONVEXITY, DIM, LARGEST, LOCAL_STEPS, PARTICIPANTS, Kind, Separable
+from gammafl.runs.progress import Progress, Status
+
+INITIAL = 0.5
+"""λ_0 on the update; HT gets λ_0/√2, the largest value that γ-FedHT's threshold takes."""
+STEPS = 5e-5
+"""Seconds of one local step of one client with its share of the round."""
+
+
+@dataclass(frozen=True)
+class TheoryJob:
+    """Writes `runs`/NAME/summary.json; short enough to be run again from the start if it was interrupted."""
+
+    problem: Kind
+    seed: int
+    runs: Path
+    method: str
+    iterations: int
+    units: Units = "update"
+
+    @property
+    def path(self) -> Path:
+        parts = [self.problem, self.method, *([] if self.method == "fedavg" else [self.units])]
+        return self.runs / "-".join(["theory", *parts, f"T{self.iterations}", f"seed{self.seed}"])
+
+    def seconds(self) -> float:
+        return 0.1 + STEPS * PARTICIPANTS * self.iterations
+
+    def finished(self) -> dict[str, Any] | None:
+        summary = read_json(self.path / "summary.json")
+        if summary is not None and summary.get("settings") != self.settings():
+            raise InputError(f"{self.path} holds another run; choose another --out")
+        return summary
+
+    def settings(self) -> dict[str, Any]:
+        kept = {key: value for key, value in asdict(self).items() if key != "runs"}
+        return kept | {"initial_threshold": self.initial}
+
+    def outcome(self, summary: dict[str, Any]) -> tuple[dict[str, Any], dict[str, list[float]]]:
+        return summary["figures"], summary["curve"]
+
+    @cached_property
+    def stepsize(self) -> Stepsize:
+        """Theorem 1's; for Theorem 2 a constant that falls with √T, which its rate of 1/√T needs."""
+        if self.problem == "strongly-convex":
+            return convex_stepsize(LARGEST, CONVEXITY, LOCAL_STEPS)
+        allowed = 1 / (8 * 2 * LARGEST * LOCAL_STEPS)
+        return Constant(min(allowed, allowed * (1000 / self.iterations) ** 0.5))
+
+    @property
+    def initial(self) -> float:
+        """λ_0 in the method's units; in gradient units it starts, at the shortest T, with the same threshold."""
+        return INITIAL if self.units == "update" else INITIAL / float(replace(self, iterations=1000).stepsize(0))
+
+    def compression(self) -> Method:
+        if self.method == "fedavg":
+            return fedavg()
+        if self.method == "ht":
+            return hard_threshold(threshold=self.initial / 2**0.5, units=self.units)
+        return gamma_fedht(initial_threshold=self.initial, units=self.units)
+
+    def run(self, progress: Progress) -> dict[str, Any]:
+        if (summary := self.finished()) is not None:
+            return summary
+        task = Separable(self.problem)
+        curve = self._simulate(task, progress)
+        values = np.array([value for _, value in curve])
+        tail = values[-max(1, len(values) // 10) :]  # E f(x_T) − f* of a falling error, from above and with less noise
+        error = tail.mean() if self.problem == "strongly-convex" else values.mean()
+        figures = {
+            "metric": task.metric,
+            "error": float(error),
+            "final": float(values[-1]),
+            "least": float(values.min()),
+        }
+        figures |= {"bound": self.bound(task), "gradient_bound": task.constants().gradient_bound}
+        figures |= {"heterogeneity": task.constants().heterogeneity, "stepsize": float(self.stepsize(0))}
+        summary = {"settings": self.settings(), "figures": figures, "curve": _thinned(curve)}
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.path / "summary.json", (json.dumps(summary, indent=1) + "\n").encode())
+        return summary
+
+    def _simulate(self, task: Separable, progress: Progress) -> list[tuple[int, float]]:
+        from gammafl.federated import rounds
+        from gammafl.federated.in_process import InProcess
+        from gammafl.federated.plan import Plan
+        from gammafl.federated.residuals import ResidualStore
+
+        method = self.compression()
+        plan = Plan(
+            task, method, self.stepsize, self.iterations, LOCAL_STEPS, PARTICIPANTS, self.seed,
+            averaging=NoAverage(), evaluation=EvaluationSettings(every=max(1, self.iterations // LOCAL_STEPS // 1000)),
+        )  # fmt: skip
+        state, curve, kept = rounds.start(plan), [], 0
+        for record in rounds.run_rounds(plan, state, InProcess(plan, ResidualStore(method, plan.dim))):
+            if "loss" in record:
+                curve.append((record["iteration"], record["loss"]))
+            kept += record["kept"]
+            if state.round % max(1, plan.rounds // 20) == 0 or state.round == plan.rounds:
+                share = kept / (state.totals.uploads * DIM)
+                at = (self.path.name, state.round, plan.rounds, task.metric, curve[-1][1])
+                progress.update(Status(*at, share, state.totals.uplink_bytes, True))
+        return curve
+
+    def bound(self, task: Separable) -> float:
+        """The theorem's right-hand side for this run; λ_0 in the proof's units, 0 for FedAVG."""
+        start = task.initial_model(np.random.default_rng())
+        initial = 0.0 if self.method == "fedavg" else replace(self, units="gradient").initial
+        if self.problem == "strongly-convex":
+            distance = float(np.square(start - task.optimum).sum())
+            return convex_bound(task.constants(), DIM, initial, self.iterations, distance)
+        gap = task.value(start) / len(task.client_sizes)  # f* is at least 0
+        return non_convex_bound(task.constants(), DIM, initial, self.stepsize, self.iterations // LOCAL_STEPS, gap)
+
+    def bound_at(self, iterations: int) -> float:
+        return replace(self, iterations=iterations).bound(Separable(self.problem))
+
+
+def _thinned(curve: Sequence[tuple[int, float]], points: int = 60) -> dict[str, list[float]]:
+    """At iterations spaced evenly on a log scale."""
+    wanted = sorted({round(x) for x in np.geomspace(1, len(curve), min(points, len(curve)))})
+    return {
+        "iteration": [curve[i - 1][0] for i in wanted],
+        "error": [float(f"{curve[i - 1][1]:.5g}") for i in wanted],
+    }

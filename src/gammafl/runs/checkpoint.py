@@ -1,0 +1,206 @@
+"""Checkpoints: the whole state of a run after a round, in one safetensors file with a checksum.
+
+A new checkpoint is written beside the old one, flushed to disk, and renamed; the one before it is kept. So
+at any moment at least one whole checkpoint is there, whatever happens to the process or the machine. They hold the
+clients' residuals, so that only their owner can read them.
+"""
+
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from gammafl.core.arrays import Vector
+from gammafl.core.errors import InputError
+from gammafl.core.sparse import SparseUpdate
+from gammafl.core.wire import decode, encode
+from gammafl.files import private_files
+from gammafl.federated.plan import Plan
+from gammafl.federated.server import ServerState, Totals
+from gammafl.files import tensor_files
+from gammafl.files.reading import Count, Facts, checked, is_there, require_regular
+from gammafl.files.disk_errors import storing
+from gammafl.files.tensor_files import BYTES, FLOATS, Kind, Tensors
+from gammafl.tasks.data.catalogue import Say
+
+LAST, PREVIOUS = "last.safetensors", "previous.safetensors"
+RESIDUAL, LOST = "residual.", "lost."
+CHUNK = 1 << 20
+
+Seconds = Annotated[float, Field(ge=0, le=1e12)]
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A state, the clients' residuals and lost uploads, and how far the ledger had come when they were saved."""
+
+    state: ServerState
+    residuals: Mapping[int, Vector]
+    ledger_bytes: int = 0
+    wall_seconds: float = 0.0
+    phase_seconds: Mapping[str, float] = field(default_factory=dict)
+    fingerprint: int | None = None
+    lost: Mapping[int, SparseUpdate] = field(default_factory=dict)
+
+
+class TotalsFacts(Facts):
+    uploads: Count
+    kept: Count
+    uplink_bytes: Count
+
+
+class CheckpointFacts(Facts):
+    """What a checkpoint says beside its tensors."""
+
+    round: Count
+    averaged_rounds: Count
+    totals: TotalsFacts
+    ledger_bytes: Count
+    wall_seconds: Seconds
+    phase_seconds: dict[str, Seconds]
+    fingerprint: int | None
+
+
+def save(directory: Path, saved: Saved) -> None:
+    """Writes `saved` so that a crash at any instant leaves it or the one before."""
+    with storing(directory):
+        private_files.make_directory(directory)
+    state = saved.state
+    tensors = {"model": state.model}
+    if state.average is not None:
+        tensors["average"] = state.average
+    tensors |= {f"{RESIDUAL}{client}": residual for client, residual in saved.residuals.items()}
+    tensors |= {f"{LOST}{client}": np.frombuffer(encode(upload), np.uint8) for client, upload in saved.lost.items()}
+    facts: dict[str, Any] = {
+        "round": state.round,
+        "averaged_rounds": state.averaged_rounds,
+        "totals": asdict(state.totals),
+        "ledger_bytes": saved.ledger_bytes,
+        "wall_seconds": saved.wall_seconds,
+        "phase_seconds": dict(saved.phase_seconds),
+        "fingerprint": saved.fingerprint,
+    }
+    write(directory / "writing.safetensors", tensors, facts)
+    with storing(directory):
+        if is_there(directory / LAST):
+            os.replace(directory / LAST, directory / PREVIOUS)
+        os.replace(directory / "writing.safetensors", directory / LAST)
+        tensor_files.sync_directory(directory)
+
+
+def write(
+    path: Path, tensors: Mapping[str, Vector], facts: dict[str, Any] | None = None, mode: int = private_files.FILE
+) -> None:
+    """`tensor_files.write`, with advice where the disk is full."""
+    with storing(path):
+        tensor_files.write(path, tensors, facts, mode)
+
+
+def load(directory: Path, plan: Plan, ledger: Path, say: Say) -> Saved | None:
+    """The newest checkpoint that `plan` and `ledger` can go on with; None where there is none at all.
+
+    One that is damaged, or whose content makes no sense, is passed over for the one before. One that makes sense and is
+    of other data or of another model is an error: it is not this run's.
+
+    A last one that can't be used is put aside, or the next `save` would put it into the place of the one before it.
+    """
+    try:
+        present = [path for name in (LAST, PREVIOUS) if is_there(path := directory / name)]
+    except OSError as error:
+        advice = "make it readable, or choose another --out"
+        raise InputError(f"can't read {directory} ({error.strerror}); {advice}") from None
+    reasons: list[str] = []
+    for path in present:
+        try:
+            saved = _read(path)
+            foreign = _foreign(saved, plan)
+            if foreign is None:
+                _require_sense(saved, plan, ledger)
+        except (*tensor_files.DAMAGED, OSError) as error:
+            reasons.append(str(error))
+            say(f"checkpoint {path} can't be used ({error}); looking for the one before")
+            continue
+        if foreign is not None:
+            raise InputError(f"the run in {directory.parent} {foreign}")
+        if path != present[0]:
+            with storing(directory):
+                os.replace(present[0], directory / f"damaged-{secrets.token_hex(2)}.safetensors")
+        return saved
+    if present:
+        advice = "remove the directory to start the run anew"
+        raise InputError(f"no checkpoint in {directory} is whole, the last not because {reasons[0]}; {advice}")
+    return None
+
+
+def _read(path: Path) -> Saved:
+    """What a file holds, if it is a checkpoint of any run at all."""
+    raw, tensors = tensor_files.read(path)
+    facts = checked(CheckpointFacts, raw)
+    residuals, uploads = Tensors(path, RESIDUAL), Tensors(path, LOST)
+    _require_kinds(tensors, residuals, uploads)
+    averaged = "average" in tensors
+    if averaged != (facts.averaged_rounds > 0) or facts.averaged_rounds > facts.round:
+        raise ValueError(f"an average of {facts.averaged_rounds} models after round {facts.round}")
+    model = tensors["model"]
+    return Saved(
+        state=ServerState(
+            model=model,
+            round=facts.round,
+            average=tensors["average"] if averaged else None,
+            averaged_rounds=facts.averaged_rounds,
+            totals=Totals(**facts.totals.model_dump()),
+        ),
+        residuals=residuals,
+        ledger_bytes=facts.ledger_bytes,
+        wall_seconds=facts.wall_seconds,
+        phase_seconds=facts.phase_seconds,
+        fingerprint=facts.fingerprint,
+        lost={client: decode(uploads[client].tobytes(), model.size) for client in uploads},
+    )
+
+
+def _require_kinds(tensors: Tensors, residuals: Tensors, uploads: Tensors) -> None:
+    """All that is there has a name we know, and is a vector as long as the model."""
+    model = tensors.kinds.get("model", Kind("nothing", ()))
+    known = {"model", "average", *residuals.names.values(), *uploads.names.values()}
+    if model.type != FLOATS or len(model.shape) != 1 or not tensors.keys() <= known:
+        raise ValueError("its tensors are not those of a checkpoint")
+    vectors = [kind for name, kind in tensors.kinds.items() if not name.startswith(LOST)]
+    if any(kind != model for kind in vectors) or any(kind.type != BYTES for kind in uploads.kinds.values()):
+        raise ValueError("its tensors are not of one model")
+
+
+def _foreign(saved: Saved, plan: Plan) -> str | None:
+    """Why a checkpoint is not one of `plan`'s."""
+    if saved.fingerprint != plan.task.fingerprint():
+        return "began with other data; give it the same --data-dir"
+    if saved.state.model.size != plan.dim:
+        return "is of another model; choose another --out"
+    return None
+
+
+def _require_sense(saved: Saved, plan: Plan, ledger: Path) -> None:
+    """A run of `plan` can have come this far, and `ledger` tells of as many rounds."""
+    if saved.state.round > plan.rounds:
+        raise ValueError(f"round {saved.state.round} of {plan.rounds}")
+    if strangers := [client for client in (*saved.residuals, *saved.lost) if client >= plan.clients]:
+        raise ValueError(f"client {strangers[0]} of {plan.clients}")
+    if _whole_lines(ledger, saved.ledger_bytes) != saved.state.round:
+        told = f"{saved.state.round} rounds in {saved.ledger_bytes} bytes"
+        raise ValueError(f"{ledger.name} is damaged or of another checkpoint: it does not tell of {told}")
+
+
+def _whole_lines(path: Path, size: int) -> int | None:
+    """How many lines the first `size` bytes of a file are; None if they are cut off."""
+    require_regular(path)
+    lines, last = 0, b"\n"
+    with path.open("rb") as stream:
+        while size and last:
+            part = stream.read(min(size, CHUNK))
+            lines, last, size = lines + part.count(b"\n"), part[-1:], size - len(part)
+    return lines if last == b"\n" else None

@@ -1,0 +1,250 @@
+"""A run's directory: config.toml, rounds.jsonl, checkpoint/, and when it is done summary.json and the model.
+
+The file of a user's own task or method is part of the configuration: task.sha256 and method.sha256 hold its digest.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import FileIO
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field
+
+from gammafl.config.layers import make_config, read_toml, result_settings, to_toml
+from gammafl.config.schema import RunConfig
+from gammafl.core.errors import InputError
+from gammafl.federated.rounds import Record
+from gammafl.methods.files import digest_of, is_file
+from gammafl.files.reading import Count, Facts, checked, is_there, require_regular
+from gammafl.files.disk_errors import storing
+from gammafl.files.atomic import write_atomically
+
+HEADING = "# a run of gammafl, format 2\n"
+"""The first line of config.toml."""
+
+
+class SummaryFacts(Facts):
+    """What is shown of a finished run; beside it, summary.json may say more."""
+
+    model_config = ConfigDict(extra="allow", allow_inf_nan=True)
+
+    task: str
+    method: str
+    metric: str
+    seed: Count
+    dim: Count
+    iterations: Count
+    clients: Count
+    participants: Count
+    final: float
+    last_mean: float
+    last_count: Count
+    best: float
+    averaged: float | None
+    kept_fraction: float
+    kept_per_upload: float
+    uplink_bytes_per_client: float
+    value_bytes_per_client: float
+    dense_bytes_per_client: float
+    wall_seconds: float = Field(gt=0)
+    evaluation_seconds: float
+    peak_memory_bytes: float
+
+
+class RecordFacts(Facts):
+    """What a line of rounds.jsonl must say, and what it may."""
+
+    model_config = ConfigDict(extra="allow", allow_inf_nan=True)
+
+    round: Count
+    iteration: Count
+    participants: Annotated[list[Count], Field(min_length=1)]
+    kept: Count
+    uplink_bytes: Count
+    train_loss: float | None = None
+    missing: Count = 0
+    refused: dict[str, str] | None = None
+    loss: float = 0.0
+    metric: float = 0.0
+    averaged_loss: float = 0.0
+    averaged_metric: float = 0.0
+
+
+class RunDirectory:
+    """The files of one run. Nothing is created before `begin`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config_file = path / "config.toml"
+        self.ledger_file = path / "rounds.jsonl"
+        self.summary_file = path / "summary.json"
+        self.checkpoints = path / "checkpoint"
+
+    def holds(self, config: RunConfig) -> bool:
+        """Whether a run of `config` is here; another run, or other files, are an error.
+
+        It is the same run if the settings that results depend on are the same; config.toml keeps those that it began
+        with.
+        """
+        if not self.config_file.exists():
+            if self.path.exists() and any(path.suffix != ".part" for path in self.path.iterdir()):
+                raise InputError(f"{self.path} is not empty and holds no run; choose another --out")
+            return False
+        if differences := _differences(self.config(), config):
+            raise InputError(f"{self.path} holds another run ({', '.join(differences[:3])}); choose another --out")
+        for path, name in self._own_files(config).items():
+            if not is_there(path):
+                continue
+            with _reading(path, "remove it"):
+                noted = path.read_bytes()
+            if noted != digest_of(name).encode():
+                raise InputError(
+                    f"{name.partition(':')[0]} has changed since the run in {self.path} began; choose another --out,"
+                    f" or remove {path} if it still means the same"
+                )
+        return True
+
+    def _own_files(self, config: RunConfig) -> dict[Path, str]:
+        """Where the digest of each file of the user's own is noted that the run is made from."""
+        own = {"task.sha256": config.task, "method.sha256": config.method}
+        return {self.path / file: name for file, name in own.items() if is_file(name)}
+
+    def config(self) -> RunConfig:
+        with _reading(self.config_file, "choose another --out"):
+            table = read_toml(self.config_file)
+        if not self.config_file.read_text().startswith(HEADING):
+            raise InputError(
+                f"the run in {self.path} is of gammafl 0.1, which had other settings for methods; choose another --out"
+                " to run it again, or read it with gammafl 0.1"
+            )
+        with _reading(self.config_file, "choose another --out"):
+            return make_config(table)
+
+    def summary(self) -> dict[str, Any] | None:
+        """The summary of a finished run, else None."""
+        if not self.summary_file.exists():
+            return None
+        with _reading(self.summary_file, "remove it, and the same command (run: with --resume) writes it again"):
+            summary = json.loads(self.summary_file.read_text())
+            checked(SummaryFacts, summary)
+        return summary
+
+    @contextmanager
+    def claimed(self, config: RunConfig) -> Iterator[None]:
+        """The directory for a run of `config`, for this process alone."""
+        with storing(self.path, "start the run again"):
+            self.path.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            self._lock(handle)
+            if not self.holds(config):
+                with storing(self.config_file, "start the run again"):
+                    for path, name in self._own_files(config).items():
+                        write_atomically(path, digest_of(name).encode())
+                    write_atomically(self.config_file, (HEADING + to_toml(config)).encode())
+            yield
+        finally:
+            os.close(handle)
+
+    def _lock(self, handle: int) -> None:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"another process runs in {self.path}; wait for it or choose another --out") from None
+
+    @contextmanager
+    def open_ledger(self, keep_bytes: int) -> Iterator["Ledger"]:
+        """The ledger for appending, cut back to `keep_bytes`: rounds after the checkpoint are run again."""
+        if self.ledger_file.exists():
+            with _reading(self.ledger_file, f"remove {self.path}"):
+                pass
+        with storing(self.ledger_file):
+            stream = self.ledger_file.open("ab", buffering=0)
+        with stream:
+            if os.fstat(stream.fileno()).st_size < keep_bytes:
+                raise InputError(f"{self.ledger_file} is shorter than its checkpoint says; remove {self.path}")
+            stream.truncate(keep_bytes)
+            yield Ledger(stream)
+
+    def records(self) -> list[Record]:
+        """The records so far; a line that is still being written is left out."""
+        if not self.ledger_file.exists():
+            return []
+        with _reading(self.ledger_file, f"remove {self.path} to run it anew"), self.ledger_file.open() as lines:
+            return [_record(line) for line in lines if line.endswith("\n")]
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        with storing(self.summary_file):
+            write_atomically(self.summary_file, (json.dumps(summary, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+class Ledger:
+    """rounds.jsonl while it is written: whole lines, which others may read meanwhile.
+
+    `stream` has no buffer: what could not be written there would be tried again, and fail again, when it is closed.
+    """
+
+    def __init__(self, stream: FileIO) -> None:
+        self.stream = stream
+
+    def append(self, record: Record) -> None:
+        line = json.dumps(record).encode() + b"\n"
+        with storing(str(self.stream.name)):
+            while line:
+                line = line[self.stream.write(line) :]
+
+    def sync(self) -> int:
+        """All records are on disk; returns the ledger's length in bytes."""
+        with storing(str(self.stream.name)):
+            os.fsync(self.stream.fileno())
+        return os.fstat(self.stream.fileno()).st_size
+
+
+@contextmanager
+def _reading(path: Path, advice: str) -> Iterator[None]:
+    """What is no file, or does not say what it must, becomes an `InputError` that names the file and the fix."""
+    try:
+        require_regular(path)
+        yield
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged ({error}); {advice}") from None
+
+
+def _record(line: str) -> Record:
+    record: Record = json.loads(line)
+    checked(RecordFacts, record)
+    return record
+
+
+def free_directory(parent: Path, name: str) -> Path:
+    """`parent/name`, or with -2, -3, … the first that is not there."""
+    return next(path for path in _numbered(parent, name) if not path.exists())
+
+
+def latest_directory(parent: Path, name: str) -> Path:
+    """The last of `parent/name`, `name-2`, … that is there; `parent/name` if none is."""
+    latest = parent / name
+    for path in _numbered(parent, name):
+        if not path.exists():
+            return latest
+        latest = path
+    raise AssertionError("unreachable")
+
+
+def _numbered(parent: Path, name: str) -> Iterator[Path]:
+    yield parent / name
+    number = 2
+    while True:
+        yield parent / f"{name}-{number}"
+        number += 1
+
+
+def _differences(here: RunConfig, wanted: RunConfig) -> list[str]:
+    """In words; by repr, since to == k = 1 (an entry) and k = 1.0 (all) are the same."""
+    ours, theirs = result_settings(here), result_settings(wanted)
+    keys = [key for key in sorted(ours.keys() | theirs.keys()) if repr(ours.get(key)) != repr(theirs.get(key))]
+    return [f"{key} = {ours.get(key)} there, {theirs.get(key)} asked for" for key in keys]

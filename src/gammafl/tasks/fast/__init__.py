@@ -1,0 +1,1 @@
+"""Accelerations that change no result: `torch_task.py` reads without them."""

@@ -1,0 +1,255 @@
+"""Verdicts: they follow the data, also when the data are doctored, and one seed decides nothing."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gammafl.experiments.claims import FAILS, HOLDS, OPEN, Claim, Part, judge
+from gammafl.experiments.results import Results, Run
+from gammafl.experiments.store import verdicts
+from gammafl.paper.catalogue import STUDIES
+from gammafl.report.pictures import LinePicture
+
+Figures = Callable[[Mapping[str, str], int], dict[str, Any]]
+Curve = Callable[[Mapping[str, str], int], dict[str, list[float]]]
+NOTHING = Results("none", "logistic-fmnist", False, {}, [])
+
+
+def asked(*samples: Mapping[int, float], **how: Any) -> Claim:
+    return Claim("a claim", "nowhere", lambda results: [Part("part", one, **how) for one in samples])
+
+
+def doctored(
+    name: str, task: str, figures: Figures, curve: Curve = lambda cell, seed: {}, seeds: int = 4
+) -> dict[str, str]:
+    """Sentence → verdict on invented runs of the whole grid of a study."""
+    study = STUDIES[name]
+    trials = study.trials(task, range(seeds), False, {})
+    runs = [
+        Run("run", dict(t.cell), t.seed, figures(dict(t.cell), t.seed), curve(dict(t.cell), t.seed)) for t in trials
+    ]
+    levels = {factor.name: [level.name for level in factor.levels] for factor in study.factors}
+    found = verdicts(study, Results(name, task, False, levels, runs))
+    return {verdict.claim.sentence: verdict.answer for verdict in found}
+
+
+def noise(seed: int, size: float = 0.0005) -> float:
+    """Different for every seed, the same for all methods: what pairing takes out."""
+    return size * float(np.random.default_rng(seed).standard_normal())
+
+
+def test_a_claim_holds_where_every_interval_is_on_its_side() -> None:
+    assert judge(asked({0: 1.0, 1: 1.1, 2: 0.9}, {0: 2.0, 1: 2.1}), NOTHING).answer == HOLDS
+    assert judge(asked({0: -1.0, 1: -1.1, 2: -0.9}, side="below"), NOTHING).answer == HOLDS
+
+
+def test_one_part_on_the_wrong_side_refutes_the_claim() -> None:
+    clear, wrong = {0: 1.0, 1: 1.1, 2: 0.9}, {0: -1.0, 1: -1.01, 2: -0.99}
+    assert judge(asked(clear, wrong), NOTHING).answer == FAILS
+
+
+def test_an_interval_around_the_limit_decides_nothing() -> None:
+    assert judge(asked({0: 1.0, 1: -1.0, 2: 0.5}), NOTHING).answer == OPEN
+
+
+def test_one_seed_never_decides_and_no_seed_neither() -> None:
+    assert judge(asked({0: 100.0}), NOTHING).answer == OPEN
+    assert judge(asked({0: -100.0}), NOTHING).answer == OPEN
+    assert judge(asked({}), NOTHING).answer == OPEN
+    assert judge(asked({0: 100.0}, exact=True), NOTHING).answer == HOLDS
+
+
+def test_among_many_parts_it_takes_more_to_refute() -> None:
+    doubtful, clear = {0: -1.0, 1: -1.4, 2: -0.6}, {0: 1.0, 1: 1.1, 2: 0.9}
+    assert judge(asked(doubtful), NOTHING).answer == FAILS
+    assert judge(asked(doubtful, *[clear] * 9), NOTHING).answer == OPEN
+
+
+def accuracy(lead: Mapping[str, float]) -> Figures:
+    """A run's figures with `lead` points more for these methods."""
+
+    def figures(cell: Mapping[str, str], seed: int) -> dict[str, Any]:
+        value = 0.8 + noise(seed, 0.01) + lead.get(cell["method"], 0.0) / 100 + noise(seed + len(cell["method"]))
+        sent = 1e6 * (1.2 if cell["method"] == "ht" else 1.0)
+        return {"metric": "accuracy", "last_mean": value, "averaged": value + 0.01, "value_bytes_per_client": sent}
+
+    return figures
+
+
+@pytest.mark.parametrize(("lead", "expected"), [(1.0, HOLDS), (-1.0, FAILS)])
+def test_table3_follows_the_accuracies(lead: float, expected: str) -> None:
+    found = doctored("table3", "logistic-fmnist", accuracy({"gamma-fedht": lead}))
+    for other in ("Top-k (of the whole model) at equal traffic", "Top-k per tensor at equal traffic", "HT"):
+        assert found[f"γ-FedHT is more accurate than {other}"] == expected
+    assert found["γ-FedHT sends less than HT in nearly all cases"] == HOLDS
+    assert found["γ-FedHT loses no more to FedAVG than the paper's largest gap"] == expected
+
+
+def test_table3_is_undecided_with_one_seed_whatever_the_lead() -> None:
+    study = doctored("table3", "logistic-fmnist", accuracy({"gamma-fedht": 5.0}), seeds=1)
+    assert set(study.values()) == {OPEN}
+
+
+@pytest.mark.parametrize(("lead", "expected"), [(7.0, HOLDS), (1.0, FAILS)])
+def test_the_headline_needs_half_of_the_papers_lead(lead: float, expected: str) -> None:
+    found = doctored("table3", "cnn-cifar10", accuracy({"gamma-fedht": lead}))
+    assert next(answer for sentence, answer in found.items() if sentence.startswith("The lead over")) == expected
+
+
+@pytest.mark.parametrize(("lead", "expected"), [(1.0, HOLDS), (-1.0, FAILS)])
+def test_table4_follows_the_accuracies(lead: float, expected: str) -> None:
+    found = doctored("table4", "logistic-fmnist", accuracy({"gamma-fedht-q": lead}))
+    assert set(found.values()) == {expected}
+
+
+def test_averaging_follows_the_averaged_model() -> None:
+    found = doctored("averaging", "logistic-fmnist", accuracy({}))
+    assert found["The averaged model is more accurate than the raw one, for every method and #C"] == HOLDS
+    worse: Figures = lambda cell, seed: accuracy({})(cell, seed) | {"averaged": 0.5 + noise(seed)}  # noqa: E731
+    found = doctored("averaging", "logistic-fmnist", worse)
+    assert set(found.values()) == {FAILS}
+
+
+def losses(power: float, top_k: float) -> Figures:
+    def figures(cell: Mapping[str, str], seed: int) -> dict[str, Any]:
+        name, _, multiple = cell["curve"].partition(" ")
+        extra = 0.0 if name == "fedavg" else 0.2 * float(multiple) ** power if name == "ht" else top_k
+        return {
+            "metric": "accuracy",
+            "last_loss": 0.5 + noise(seed, 0.05) + extra + noise(seed + 9 * len(cell["curve"])),
+        }
+
+    return figures
+
+
+def test_fig1_sees_a_gap_that_grows_and_one_that_does_not() -> None:
+    assert set(doctored("fig1", "logistic-fmnist", losses(2.0, 0.0)).values()) == {HOLDS}
+    linear = doctored("fig1", "logistic-fmnist", losses(1.0, 0.0))
+    assert {sentence for sentence, answer in linear.items() if answer == FAILS} == {
+        "In the convex case the distance goes with λ²"
+    }
+    shrinking = doctored("fig1", "logistic-fmnist", losses(-1.0, 0.3))
+    assert shrinking["HT's loss stays above FedAVG's"] == HOLDS
+    assert {answer for sentence, answer in shrinking.items() if not sentence.startswith("HT's")} == {FAILS}
+
+
+RISE_AND_FALL = [0.1, 0.5, 1.0, 0.9, 0.8, 0.6, 0.4, 0.3, 0.2, 0.1]
+FLAT = [1.0] * 10
+
+
+def kept(shape_of: Callable[[Mapping[str, str]], list[float]]) -> Curve:
+    return lambda cell, seed: {
+        "iteration": list(range(10)),
+        "kept_fraction": [1e-3 * value * (1 + noise(seed, 0.01)) for value in shape_of(cell)],
+    }
+
+
+def special(cell: Mapping[str, str]) -> bool:
+    return cell["data"] == "non-IID" and cell["stepsize"] == "decaying"
+
+
+def test_fig2_tells_a_curve_that_rises_and_falls_from_a_flat_one() -> None:
+    figures: Figures = lambda cell, seed: {"dim": 1000}  # noqa: E731
+    as_claimed = kept(lambda cell: RISE_AND_FALL if special(cell) else FLAT)
+    assert set(doctored("fig2", "logistic-fmnist", figures, as_claimed).values()) == {HOLDS}
+    everywhere = doctored("fig2", "logistic-fmnist", figures, kept(lambda cell: RISE_AND_FALL))
+    assert everywhere["In no other setting does it rise and then fall"] == FAILS
+    nowhere = doctored("fig2", "logistic-fmnist", figures, kept(lambda cell: FLAT))
+    assert next(iter(nowhere.values())) == FAILS
+
+
+def test_fig2_shows_its_lines_whole_also_where_only_one_of_many_seeds_keeps_anything() -> None:
+    study = STUDIES["fig2"]
+    levels = {factor.name: [level.name for level in factor.levels] for factor in study.factors}
+    trials = list(study.trials("logistic-fmnist", range(8), False, {}))
+    curves = [{"iteration": [5.0, 10.0], "kept_fraction": [1e-3, 1e-3 if t.seed == 0 else 0.0]} for t in trials]
+    runs = [Run("run", dict(t.cell), t.seed, {}, curve) for t, curve in zip(trials, curves, strict=True)]
+    [picture] = study.pictures(Results("fig2", "logistic-fmnist", False, levels, runs))
+    assert isinstance(picture, LinePicture)
+    for panel in picture.panels:
+        low, high = panel.y_limits
+        assert low is not None
+        assert high is not None
+        assert all(low <= value <= high for line in panel.lines for value in line.y)
+
+
+def rising(speed: float) -> Curve:
+    """Accuracy that grows to 80% at `speed` for γ-FedHT, at 1 for the others."""
+
+    def curve(cell: Mapping[str, str], seed: int) -> dict[str, list[float]]:
+        pace = speed if cell["method"] == "gamma-fedht" else 1.0
+        t = np.arange(1, 61)
+        return {"iteration": (10.0 * t).tolist(), "metric": np.minimum(0.8, 0.02 * pace * t + noise(seed)).tolist()}
+
+    return curve
+
+
+@pytest.mark.parametrize(("speed", "expected"), [(1.5, HOLDS), (0.7, FAILS)])
+def test_fig3_sees_who_is_faster(speed: float, expected: str) -> None:
+    found = doctored("fig3", "cnn-cifar10", accuracy({"gamma-fedht": speed - 1}), rising(speed))
+    assert set(found.values()) == {expected}
+
+
+def leads(sign: float) -> Figures:
+    def figures(cell: Mapping[str, str], seed: int) -> dict[str, Any]:
+        ours = cell["method"].startswith("gamma")
+        size = {"1%": 1.0, "0.1%": 3.0}[cell["keep"]] * {"2": 3.0, "3": 2.0, "5": 1.0}[cell["classes"]]
+        size *= {"10": 1.0, "100": 3.0}[cell["clients"]] * (2.0 if cell["method"].endswith("-q") else 1.0)
+        return {
+            "metric": "accuracy",
+            "last_mean": 0.5 + sign * ours * size / 100 + noise(seed, 0.02) + noise(seed + 7 * ours),
+        }
+
+    return figures
+
+
+def test_fig4_follows_the_leads() -> None:
+    assert set(doctored("fig4", "logistic-fmnist", leads(1.0)).values()) == {HOLDS}
+    reversed_leads = doctored("fig4", "logistic-fmnist", leads(-1.0))
+    assert reversed_leads.pop("The leads vary more at n = 100 than at n = 10") == HOLDS
+    assert set(reversed_leads.values()) == {FAILS}
+
+
+@pytest.mark.parametrize(("worth", "expected"), [(-0.01, HOLDS), (0.01, FAILS)])
+def test_alpha_follows_accuracy_and_loss(worth: float, expected: str) -> None:
+    def figures(cell: Mapping[str, str], seed: int) -> dict[str, Any]:
+        value = worth * float(cell["alpha"]) + noise(seed, 0.02) + noise(seed + 5 * len(cell["alpha"]), 0.0001)
+        return {"metric": "accuracy", "last_mean": 0.8 + value, "last_loss": 0.5 - value}
+
+    assert set(doctored("alpha", "logistic-fmnist", figures).values()) == {expected}
+
+
+@pytest.mark.parametrize(("power", "expected"), [(-1.0, HOLDS), (-0.5, FAILS)])
+def test_theory_reads_the_rate_from_the_errors(power: float, expected: str) -> None:
+    def figures(cell: Mapping[str, str], seed: int) -> dict[str, Any]:
+        fixed = cell["method"].startswith("HT, update")
+        error = (1 + noise(seed, 0.01)) * (0.1 if fixed else 10 * float(cell["T"]) ** power)
+        return {"metric": "error", "error": error, "bound": 100.0 if expected == HOLDS else 1e-6}
+
+    found = doctored("theory", "strongly-convex", figures)
+    assert found.pop("Theorem 1's bound itself falls like 1/T with λ_0 fixed") == FAILS
+    assert found.pop("HT, update units: the error stops falling") == HOLDS
+    assert set(found.values()) == {expected}
+
+
+@pytest.mark.parametrize(("power", "times", "expected"), [(1.0, 200.0, HOLDS), (1.3, 0.5, FAILS)])
+def test_cost_reads_the_exponent_from_the_times(power: float, times: float, expected: str) -> None:
+    def figures(cell: Mapping[str, str], seed: int) -> dict[str, Any]:
+        own = 1e-9 * float(cell["d"]) ** power * (1 + noise(seed, 0.01))
+        other = own * times * (1 + noise(seed + 1, 0.01))
+        names = ("Top-k, ours, with error feedback", "torch.topk with error feedback")
+        return {"γ-FedHT, fused": own, **dict.fromkeys(names, other)}
+
+    assert set(doctored("cost", "", figures).values()) == {expected}
+
+
+def test_table2_agrees_with_the_paper_except_for_gpt2() -> None:
+    found = doctored("table2", "", lambda cell, seed: {})
+    assert {sentence.split(" of ")[1].split("@")[0]: answer for sentence, answer in found.items()} == {
+        "VGG11s": HOLDS,
+        "Logistic": HOLDS,
+        "CNN": HOLDS,
+        "GPT2": FAILS,
+    }

@@ -1,0 +1,54 @@
+"""What one upload may be can be limited; honest clients stay within the limits, others are refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import Message
+
+import gammafl as gf
+import gammafl.flower
+from gammafl.core.arrays import Vector
+from gammafl.core.wire import encode
+from tests.flower.books import computed, remembered
+from tests.flower.problem import run
+from tests.flower.spoil import BAD_NODE, with_payload
+from tests.problems import METHODS, Quadratic
+
+METHOD = METHODS["top-k"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        (gammafl.flower.Limits(payload_bytes=20), "bytes where 20 are allowed"),
+        (gammafl.flower.Limits(weight=5), "where 5 is allowed"),
+    ],
+    ids=str,
+)
+def test_what_an_upload_may_be_can_be_limited(limits: gammafl.flower.Limits, reason: str, tmp_path: Path) -> None:
+    chosen, _, _ = run(tmp_path, 2, method=METHOD, fraction_train=1.0, limits=limits)
+    assert all(reason in text for record in chosen.history for text in record["refused"].values())
+    assert all(len(record["refused"]) == 4 for record in chosen.history)
+
+
+@pytest.mark.parametrize("limits", [gammafl.flower.Limits(entries=2), gammafl.flower.Limits(norm=0.5)], ids=str)
+@pytest.mark.parametrize("name", ["fedavg", "top-k", "stc"])
+def test_honest_clients_stay_within_the_limits_and_keep_the_rest(
+    name: str, limits: gammafl.flower.Limits, tmp_path: Path, applied: dict[str, Vector]
+) -> None:
+    """Others are refused. What was too much for one upload is sent with the next ones."""
+    task = Quadratic()
+
+    def too_much(message: Message, reply: Message) -> Message:
+        if message.metadata.dst_node_id == BAD_NODE:
+            with_payload(encode(gf.SparseUpdate(50, None, np.full(50, 7.0))))(reply.content)
+        return reply
+
+    chosen, _, _ = run(tmp_path, 6, task, too_much, method=METHODS[name], fraction_train=1.0, limits=limits)
+    for record in chosen.history:
+        assert record["clients"] == ["0", "1", "3"]
+        assert "allowed" in record["refused"][str(BAD_NODE)]
+    rest = remembered(tmp_path, chosen)
+    for client in ("0", "1", "3"):
+        np.testing.assert_allclose(applied[client] + rest[client], computed(task, client), atol=1e-5)
