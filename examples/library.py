@@ -1,4 +1,4 @@
-"""gammafl as a library, from a vector to bytes and back, and one's own model in the simulator.
+"""gammafl as a library: a model in, bytes out, the other half on the server; and your own model in the simulator.
 
 python examples/library.py
 """
@@ -9,23 +9,24 @@ from torch.utils.data import TensorDataset
 
 import gammafl as gf
 
-# --- Just the compressor: a vector in, bytes out -------------------------------------------------------
+# --- One client and one server, without any framework ---------------------------------------------------
 
 dim = 235_690
 method = gf.gamma_fedht(keep=0.001)
 schedule = gf.Schedule(gf.InverseDecay(100, 1000), iterations=40_000)  # γ_t = 100 / (t + 1000)
-scale = method.scale(dim, schedule)  # λ_0, calibrated for `keep` as in the paper
-memory = method.memory.client(method, dim)
-rng = np.random.default_rng(0)
+server = gf.Server(method, schedule, like=dim, local_steps=5)
+client = gf.Client("client-7", method, like=dim)
+model, rng = np.zeros(dim, np.float32), np.random.default_rng(0)
 
-for t in range(5, 30, 5):
-    delta = (0.01 * rng.standard_normal(dim)).astype(np.float32)
-    update = memory.propose(delta, schedule.moment(t, scale))
-    payload = gf.encode(update)
-    print(f"t = {t:2}: {len(update):4} of {dim} entries in {len(payload)} bytes")
-assert gf.decode(payload) == update
+for _ in range(5):
+    offer = server.offer("client-7")
+    trained = model - (0.01 * rng.standard_normal(dim)).astype(np.float32)
+    upload = client.encode(model, trained, offer)
+    server.accept("client-7", upload)
+    record = server.step(model)
+    print(f"t = {record.iteration:2}: {record.kept:4} of {dim} entries in {len(upload)} bytes")
 
-# --- One's own model and data in the simulator ----------------------------------------------------------
+# --- Your own model and data in the simulator -----------------------------------------------------------
 
 torch.manual_seed(0)
 centres = torch.randn(3, 20)

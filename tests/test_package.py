@@ -25,8 +25,11 @@ BUILD = "import sys; from setuptools import build_meta; getattr(build_meta, sys.
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the repository with another `__version__`, its source distribution, and the wheel made from that."""
     folder = tmp_path_factory.mktemp("built")
-    unwanted = shutil.ignore_patterns(".*", "build", "dist", "runs", "__pycache__", "*.egg-info")
-    shutil.copytree(ROOT, folder / "copy", ignore=unwanted)
+    unwanted = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info")
+    made = {"build", "dist", "runs"}  # beside the source
+    shutil.copytree(
+        ROOT, folder / "copy", ignore=lambda at, names: unwanted(at, names) | (made if Path(at) == ROOT else set())
+    )
     init = folder / "copy/src/gammafl/__init__.py"
     init.write_text(init.read_text().replace(f'__version__ = "{gammafl.__version__}"', f'__version__ = "{VERSION}"'))
     _build("build_sdist", folder / "copy", folder)

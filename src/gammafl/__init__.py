@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from gammafl.core.values import Ternary as Ternary
     from gammafl.core.wire import decode as decode
     from gammafl.core.wire import encode as encode
+    from gammafl.federated.endpoints import Client as Client
+    from gammafl.federated.endpoints import Server as Server
+    from gammafl.federated.exchange import Offer as Offer
+    from gammafl.federated.limits import Limits as Limits
     from gammafl.methods.fedavg import fedavg as fedavg
     from gammafl.methods.gamma_fedht import gamma_fedht as gamma_fedht
     from gammafl.methods.gamma_fedht import gamma_fedht_q as gamma_fedht_q
@@ -84,6 +88,9 @@ _HOMES = {
         "decode",
         "encode",
     ),
+    "gammafl.federated.endpoints": ("Client", "Server"),
+    "gammafl.federated.exchange": ("Offer",),
+    "gammafl.federated.limits": ("Limits",),
     "gammafl.methods.fedavg": ("fedavg",),
     "gammafl.methods.gamma_fedht": (
         "gamma_fedht",

@@ -69,6 +69,7 @@ def test_what_clients_computed_is_in_the_model_or_in_their_residuals(name: str) 
         uploads = carrier.exchange(participants, state.model, state.round)
         accepted, refused = server.receive(uploads, plan.dim, round_number=state.round)
         server.apply(state, accepted, server.weights(plan, [upload.client for upload, _ in accepted]))
+        carrier.settle({upload.client for upload, _ in accepted})
         assert not refused
         for client, residual in before.items():
             assert client in participants or np.array_equal(residual, residuals.residual(client))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import gammafl as gf
 from gammafl.files import tensor_files
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 APP = Path(__file__).parent / "deployment_app"
 RUN_SECONDS = 600
 """Far more than the two minutes that it takes."""

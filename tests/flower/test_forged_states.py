@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 import gammafl as gf
+from gammafl.federated.exchange import ClientState
 from gammafl.federated.task import LocalUpdate
 from gammafl.files import tensor_files
-from gammafl.flower.disk import ClientDisk, ClientState
+from gammafl.flower.disk import ClientDisk
 from gammafl.flower.layout import Layout
 from tests.conftest import vectors
 from tests.flower.grid import InProcessGrid

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from gammafl.runs import checkpoint
 from gammafl.files import tensor_files
+from gammafl.runs import checkpoint
 from tests.conftest import repeatable
 from tests.test_cli import gammafl
 

@@ -19,14 +19,14 @@ from gammafl.config.schema import Faults
 from gammafl.core.arrays import Vector
 from gammafl.federated import rounds, server
 from gammafl.federated.client import Upload
+from gammafl.federated.faults import carrier, draw
+from gammafl.federated.in_process import InProcess
 from gammafl.federated.limits import Limits
 from gammafl.federated.plan import Plan
 from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.rounds import Record
-from gammafl.federated.faults import carrier, draw
-from gammafl.runs.execute import execute
-from gammafl.federated.in_process import InProcess
 from gammafl.federated.task import LocalUpdate
+from gammafl.runs.execute import execute
 from gammafl.tasks.registry import settings_of
 from tests.conftest import repeatable
 from tests.problems import METHODS, Quadratic, plan_for

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 import gammafl as gf
 from gammafl.config.schema import Faults
 from gammafl.federated import rounds
+from gammafl.federated.faults import carrier
 from gammafl.federated.plan import Plan
 from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.summary import summarise
-from gammafl.runs import checkpoint
 from gammafl.files import tensor_files
+from gammafl.runs import checkpoint
 from gammafl.runs.checkpoint import Saved
-from gammafl.federated.faults import carrier
 from gammafl.runs.directory import RunDirectory
 from tests.problems import plan_for
 from tests.runs.forging import DEEP, NO_FILES, changes, forge, forge_header, not_for_ever, one_line, put

@@ -13,11 +13,11 @@ import pytest
 import gammafl as gf
 from gammafl.config.layers import flat, make_config
 from gammafl.config.schema import ONLY_SPEED, RunConfig
+from gammafl.experiments.run_sections import run_sections
+from gammafl.experiments.trial_runs import run_name
 from gammafl.files import tensor_files
 from gammafl.runs.directory import RunDirectory
 from gammafl.runs.execute import execute
-from gammafl.experiments.trial_runs import run_name
-from gammafl.experiments.run_sections import run_sections
 from tests.conftest import repeatable
 
 SETTINGS = {

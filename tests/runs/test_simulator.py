@@ -12,9 +12,9 @@ from torch.utils.data import Dataset, TensorDataset
 
 import gammafl as gf
 from gammafl import seeds
+from gammafl.federated.task import layout_of
 from gammafl.methods.registry import OURS
 from gammafl.runs.progress import show_bytes, show_metric
-from gammafl.federated.task import layout_of
 from gammafl.tasks.samples import as_samples
 from gammafl.tasks.torch_task import TorchTask
 from tests.problems import blobs

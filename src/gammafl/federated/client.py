@@ -24,22 +24,20 @@ class Upload:
     """The round that it belongs to."""
 
 
-def make_upload(
-    client: int,
+def make_payload(
     local: LocalUpdate,
     memory: ClientMemory,
     moment: Moment,
-    positions: PositionCoding = "auto",
-    round_number: int = 0,
     limits: Limits = NO_LIMITS,
-) -> Upload:
+    positions: PositionCoding = "auto",
+) -> bytes:
     """Compress with memory at the end of the round (lines 11-13), and encode (line 14)."""
     update = memory.propose(local.delta, moment, local.largest)
     fitting = limits.fit(update)
     if fitting is not update:
         memory.take_back(update)
         memory.remove(fitting)
-    return Upload(client, encode(fitting, positions), local.loss, round_number)
+    return encode(fitting, positions)
 
 
 def start_after_loss(model: Vector, lost: SparseUpdate) -> Vector:
@@ -85,10 +83,12 @@ class Outbox:
         self.memory.take_back(lost)
         return lost
 
-    def send(self, local: LocalUpdate, moment: Moment, limits: Limits = NO_LIMITS) -> bytes:
+    def send(
+        self, local: LocalUpdate, moment: Moment, limits: Limits = NO_LIMITS, positions: PositionCoding = "auto"
+    ) -> bytes:
         """The next upload; the one before must be settled."""
         assert self.open is None, "an upload is open"
-        self.open = make_upload(0, local, self.memory, moment, limits=limits).payload
+        self.open = make_payload(local, self.memory, moment, limits, positions)
         self.number += 1
         return self.open
 

@@ -4,10 +4,9 @@ from collections.abc import Collection, Iterator, Sequence
 
 from gammafl.core.arrays import Vector
 from gammafl.core.moment import Moment
-from gammafl.core.wire import decode
 from gammafl.federated import server
 from gammafl.federated.batch_draws import Streams
-from gammafl.federated.client import Upload, make_upload, start_after_loss
+from gammafl.federated.client import Upload, start_after_loss
 from gammafl.federated.plan import Plan
 from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.task import LocalUpdate
@@ -50,14 +49,16 @@ class InProcess:
 
     def upload(self, client: int, local: LocalUpdate, round_number: int) -> list[Upload]:
         """What the client makes of its training: one upload."""
-        memory, limits = self.residuals.memory(client), self.plan.upload_limits
-        upload = make_upload(client, local, memory, self._moment, self.plan.positions, round_number, limits)
+        limits, positions = self.plan.upload_limits, self.plan.positions
+        payload = self.residuals.outbox(client).send(local, self._moment, limits, positions)
         self.residuals.lost.pop(client, None)  # it is in this one
-        return [upload]
+        return [Upload(client, payload, local.loss, round_number)]
 
     def settle(self, accepted: Collection[int]) -> None:
-        """The clients are idle until a round picks them again: what did not count can return to them at once."""
+        """The clients are idle until a round picks them again: they can hear of their uploads at once."""
         for upload in self._made:
-            if upload.client not in accepted and self.plan.faults.confirmed:
-                lost = self.residuals.lost[upload.client] = decode(upload.payload)
-                self.residuals.memory(upload.client).take_back(lost)
+            outbox = self.residuals.outbox(upload.client)
+            counted = upload.client in accepted or not self.plan.faults.confirmed
+            lost = outbox.settle(outbox.number if counted else outbox.number - 1)
+            if lost is not None:
+                self.residuals.lost[upload.client] = lost

@@ -8,9 +8,12 @@ first. The incarnation is a secret between a client and its server.
 
 import hashlib
 import zlib
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+Address = int | str
+"""Where a client answers from: a node of the network, or a name that the transport vouches for."""
 
 
 class Sender(NamedTuple):
@@ -37,22 +40,41 @@ def digest(incarnation: str) -> str:
 class Receipts:
     """By sender; and by address, the node of the network that a sender answered from."""
 
-    _at: dict[int, Sender] = field(default_factory=dict)
+    _at: dict[Address, Sender] = field(default_factory=dict)
     _last: dict[Sender, tuple[int, int]] = field(default_factory=dict)
     """The last accepted upload: its number and checksum. The sender that was accepted last is at the end."""
 
-    _homes: dict[Sender, int] = field(default_factory=dict)
+    _homes: dict[Sender, Address] = field(default_factory=dict)
     """The address that the last accepted upload came from."""
 
-    _owners: dict[str, tuple[int, str]] = field(default_factory=dict)
+    _owners: dict[str, tuple[Address, str]] = field(default_factory=dict)
     """Name → address and incarnation of the client that used it first."""
 
-    def receipt(self, address: int) -> Receipt | None:
+    def table(self) -> dict[str, Any]:
+        """All of it as plain values, for a checkpoint."""
+        return {
+            "at": [[address, *sender] for address, sender in self._at.items()],
+            "last": [[*sender, *last, self._homes[sender]] for sender, last in self._last.items()],
+            "owners": [[name, *owner] for name, owner in self._owners.items()],
+        }
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> "Receipts":
+        """The receipts that `table` was made of."""
+        receipts = cls()
+        receipts._at = {address: Sender(*sender) for address, *sender in table["at"]}
+        for name, incarnation, number, checksum, home in table["last"]:
+            receipts._last[Sender(name, incarnation)] = number, checksum
+            receipts._homes[Sender(name, incarnation)] = home
+        receipts._owners = {name: (address, incarnation) for name, address, incarnation in table["owners"]}
+        return receipts
+
+    def receipt(self, address: Address) -> Receipt | None:
         """What the next broadcast says to `address`; None if nobody there has answered yet."""
         sender = self._at.get(address)
         return None if sender is None else Receipt(sender.incarnation, *self._last.get(sender, (0, 0)))
 
-    def absent(self, connected: Container[int], most: int) -> list[tuple[str, int, int]]:
+    def absent(self, connected: Container[Address], most: int) -> list[tuple[str, int, int]]:
         """(digest, number, checksum) of senders whose last address is gone, at most so many, the latest first.
 
         A client that came back under a new address finds itself here.
@@ -64,11 +86,11 @@ class Receipts:
         """The number of the last accepted upload of `sender`, 0 for none."""
         return self._last.get(sender, (0, 0))[0]
 
-    def home(self, sender: Sender) -> int | None:
+    def home(self, sender: Sender) -> Address | None:
         """The address that the last accepted upload of `sender` came from."""
         return self._homes.get(sender)
 
-    def met(self, address: int, sender: Sender) -> str | None:
+    def met(self, address: Address, sender: Sender) -> str | None:
         """`sender` answered from `address`; a warning if its name or its address was another's."""
         before = self._at.get(address)
         self._at[address] = sender
@@ -90,7 +112,7 @@ class Receipts:
             " Do two SuperNodes have one partition-id, or was a client's disk lost?"
         )
 
-    def label(self, address: int, sender: Sender) -> str:
+    def label(self, address: Address, sender: Sender) -> str:
         """What the ledger calls a sender: its name, or name@address where another client used the name first."""
         owns = sender.incarnation == self._owners.get(sender.name, (address, sender.incarnation))[1]
         return sender.name if owns else f"{sender.name}@{address}"
@@ -100,7 +122,7 @@ class Receipts:
         last = self.last(sender)
         return f"upload {number} of client {sender.name} came after its upload {last}" if number <= last else None
 
-    def accept(self, address: int, sender: Sender, number: int, payload: bytes = b"") -> None:
+    def accept(self, address: Address, sender: Sender, number: int, payload: bytes = b"") -> None:
         """Upload `number` of `sender`, from `address`, is in the model."""
         self._last.pop(sender, None)
         self._last[sender] = number, zlib.crc32(payload)

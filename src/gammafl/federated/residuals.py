@@ -9,9 +9,10 @@ import numpy as np
 
 from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError
-from gammafl.core.memory import RESIDUAL, ClientMemory
+from gammafl.core.memory import RESIDUAL
 from gammafl.core.method import Method
 from gammafl.core.sparse import SparseUpdate
+from gammafl.federated.client import Outbox
 from gammafl.files import private_files
 
 FILE_BYTES = 1 << 28
@@ -19,7 +20,7 @@ FILE_BYTES = 1 << 28
 
 
 class ResidualStore:
-    """Client → error feedback, made when the client first takes part.
+    """Client → its outbox, made when the client first takes part.
 
     The first residuals that fit into `budget_bytes` are held in memory, further ones in files of `folder` that are
     mapped into memory. The files are scratch: what outlives a process is the checkpoint.
@@ -35,22 +36,23 @@ class ResidualStore:
         self.lost: dict[int, SparseUpdate] = {}
         """The last upload of each client whose last upload did not count; its residual holds it again."""
 
-        self._memories: dict[int, ClientMemory] = {}
+        self._outboxes: dict[int, Outbox] = {}
         self._files = 0
         self._free: list[Vector] = []
 
-    def memory(self, client: int) -> ClientMemory:
-        if client not in self._memories:
-            self._memories[client] = self._memory(self._zeros())
-        return self._memories[client]
+    def outbox(self, client: int) -> Outbox:
+        """The client's memory, and its upload as long as nothing is known of it."""
+        if client not in self._outboxes:
+            self._outboxes[client] = self._new(self._zeros())
+        return self._outboxes[client]
 
     def residual(self, client: int) -> Vector:
         """What the client has not sent; zeros if that is nothing."""
-        return self.memory(client).state().get(RESIDUAL, np.zeros(self.dim, np.float32))
+        return self.outbox(client).memory.state().get(RESIDUAL, np.zeros(self.dim, np.float32))
 
     def residuals(self) -> dict[int, Vector]:
         """The residual of each client that has one, for a checkpoint."""
-        states = {client: memory.state() for client, memory in sorted(self._memories.items())}
+        states = {client: outbox.memory.state() for client, outbox in sorted(self._outboxes.items())}
         return {client: state[RESIDUAL] for client, state in states.items() if state}
 
     def held(self) -> dict[str, Any]:
@@ -62,13 +64,13 @@ class ResidualStore:
         for client in residuals:
             vector = self._zeros()
             vector[:] = residuals[client]
-            self._memories[client] = self._memory(vector)
+            self._outboxes[client] = self._new(vector)
 
-    def _memory(self, residual: Vector) -> ClientMemory:
-        return self.method.memory.client(self.method, self.dim, {RESIDUAL: residual})
+    def _new(self, residual: Vector) -> Outbox:
+        return Outbox(self.method.memory.client(self.method, self.dim, {RESIDUAL: residual}))
 
     def _zeros(self) -> Vector:
-        fits = 4 * self.dim * (len(self._memories) + 1) <= self.budget_bytes
+        fits = 4 * self.dim * (len(self._outboxes) + 1) <= self.budget_bytes
         if fits or self.folder is None or not self.method.leaves_a_rest:  # zeros that nobody writes take no memory
             return np.zeros(self.dim, np.float32)
         if not self._free:
@@ -77,7 +79,7 @@ class ResidualStore:
 
     def _new_file(self, folder: Path) -> Vector:
         """Zeros for as many residuals as there are already, but no more than a file holds; a row each."""
-        rows = max(1, min(len(self._memories), FILE_BYTES // (4 * self.dim)))
+        rows = max(1, min(len(self._outboxes), FILE_BYTES // (4 * self.dim)))
         path = folder / f"residuals-{self._files}.f32"
         try:
             private_files.make_directory(folder)

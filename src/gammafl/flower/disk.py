@@ -9,7 +9,6 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,12 +21,12 @@ from gammafl.core.memory import RESIDUAL
 from gammafl.core.method import Method
 from gammafl.core.wire import decode
 from gammafl.federated.client import Outbox
+from gammafl.federated.exchange import ClientState, Word
 from gammafl.files import private_files, tensor_files
 from gammafl.files.disk_errors import storing
 from gammafl.files.reading import Count, Facts, checked, is_there
 from gammafl.files.tensor_files import BYTES, FLOATS, Kind
 from gammafl.flower.layout import Layout, LayoutFacts
-from gammafl.flower.messages import Word
 from gammafl.methods.description import describe
 
 LOG = logging.getLogger("flwr")
@@ -110,7 +109,7 @@ class ClientDisk:
                 " client does not train"
             )
 
-    def load(self, method: Method, dim: int, training: str) -> "ClientState":
+    def load(self, method: Method, dim: int, training: str) -> ClientState:
         """The stored state; a new one where there is none of this training, or none that can be used."""
         try:
             if is_there(self.state_file) and (state := _read(self.state_file, method, dim, training)):
@@ -122,9 +121,9 @@ class ClientDisk:
             with storing(self.state_file, "it takes part again", ELSEWHERE):
                 os.replace(self.state_file, aside)
             LOG.warning("gammafl: %s can't be used (%s); moved to %s", self.state_file, error, aside.name)
-        return new_state(method, dim, training)
+        return ClientState.new(method, dim, training)
 
-    def save(self, state: "ClientState", method: Method) -> None:
+    def save(self, state: ClientState, method: Method) -> None:
         outbox = state.outbox
         tensors: dict[str, Any] = dict(outbox.memory.state())
         if outbox.open is not None:
@@ -155,32 +154,6 @@ class ClientDisk:
         facts = {"version": version, "layout": layout.facts()}
         with storing(self.model_file, "it takes part again", ELSEWHERE):
             tensor_files.replace(self.model_file, {"model": model, **fixed}, facts)
-
-
-SEVERAL = 0
-"""The address of an upload that was sent from more than one."""
-
-
-@dataclass
-class ClientState:
-    """An outbox, and whose it is."""
-
-    outbox: Outbox
-    incarnation: str
-    """A random word: the numbers of the outbox belong to it."""
-
-    round: int = 0
-    """Of the last upload; 0 before the first."""
-
-    address: int = SEVERAL
-    """The node id under which the last upload was sent."""
-
-    training: str = ""
-    """The training that all this belongs to."""
-
-
-def new_state(method: Method, dim: int, training: str) -> ClientState:
-    return ClientState(Outbox(method.memory.client(method, dim)), secrets.token_hex(8), training=training)
 
 
 class StateFacts(Facts):

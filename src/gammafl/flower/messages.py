@@ -1,15 +1,13 @@
 """What server and clients tell each other beside the model and the update: a record "gammafl" in their messages."""
 
 import json
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gammafl.core.errors import InputError
-from gammafl.core.layout import Layout
-from gammafl.core.moment import Moment
-from gammafl.federated.receipts import Receipt, Sender, digest
+from gammafl.federated import exchange
 from gammafl.files.reading import Count
 
 KEY = "gammafl"
@@ -21,9 +19,6 @@ UPDATE, CHANGES = "update", "changes"
 version of: its values at the places that have changed."""
 
 PROTOCOL = 2
-
-Word = Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9_.:-]+$")]
-AbsentReceipt = Annotated[str, Field(pattern=r"^[0-9a-f]{16} [0-9]{1,19} [0-9]{1,10}$")]
 
 
 class Terms(BaseModel):
@@ -55,38 +50,13 @@ class Terms(BaseModel):
             raise InputError(f"the {cls.sender}'s terms are malformed ({found})") from None
 
 
-class Offer(Terms):
-    """The server's: how to compress, at which iteration the round ends, and what it has of this client."""
+class Offer(Terms, exchange.Offer):
+    """The server's offer, and what it says of the model that comes with it."""
 
     sender = "server"
 
-    training: Word
-    """A random word for this training: a second one in the same run begins anew."""
-
-    method: str
     whole: list[str]
-    dim: Count
-    round: Count
-    iteration: Count
-    gamma: float
-    first_gamma: float
-    last_gamma: float
-    iterations: Count
-    scale: float
-    """What the method is told of the run: t, γ_t, γ_0, γ_T, T and the scale of its threshold (`Moment`)."""
-
-    incarnation: Word | None = None
-    accepted: Count = 0
-    checksum: Count = 0
-    """The last accepted upload of the incarnation that answered from this node last. No incarnation: nobody has."""
-
-    absent: list[AbsentReceipt] | None = None
-    """To a node that nobody has answered from: receipts of clients whose node is gone, as "digest number checksum". A
-    client that came back under a new node id finds its own there (`receipt`)."""
-
-    entries: Count | None = None
-    norm: float | None = None
-    """What an upload may be at the most."""
+    """Patterns of the names of tensors that are sent whole."""
 
     version: Count = 0
     """Of the model that comes with this."""
@@ -95,21 +65,6 @@ class Offer(Terms):
     """The version that only the changes since are sent of; unset: the whole model is sent."""
 
     downlink: Literal["full", "changes"] = "full"
-
-    def moment(self, layout: Layout) -> Moment:
-        """What the method is told, for a model of this layout."""
-        gammas = self.gamma, self.first_gamma, self.last_gamma
-        return Moment(self.iteration, *gammas, self.iterations, self.scale, layout)
-
-    def receipt(self, incarnation: str) -> Receipt | None:
-        """What the server has of the client of that incarnation; None if it did not say."""
-        if self.incarnation == incarnation:
-            return Receipt(incarnation, self.accepted, self.checksum)
-        for entry in self.absent or ():
-            name, accepted, checksum = entry.split()
-            if name == digest(incarnation):
-                return Receipt(incarnation, int(accepted), int(checksum))
-        return None
 
 
 class Holding(Terms):
@@ -121,21 +76,8 @@ class Holding(Terms):
     wants_full: bool = False
 
 
-class Answer(Holding):
+class Answer(Holding, exchange.Answer):
     """The client's, to a round of training: who it is, and which upload this is."""
-
-    name: Word
-    incarnation: Word
-    round: Count
-    number: Count = 0
-    """Of the upload; 0 if there is none."""
-
-    again: bool = False
-    """An upload that was sent before, since the server could not tell whether it arrived."""
-
-    @property
-    def who(self) -> Sender:
-        return Sender(self.name, self.incarnation)
 
 
 def difference(ours: str, theirs: str) -> str:

@@ -15,12 +15,11 @@ from gammafl.core import kernels
 from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError, require
 from gammafl.core.method import Method, as_method
-from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import decode
 from gammafl.federated.client import start_after_loss
-from gammafl.federated.limits import Limits
+from gammafl.federated.exchange import ClientState
 from gammafl.federated.task import LocalUpdate
-from gammafl.flower.disk import SEVERAL, ClientDisk, ClientState, new_state, state_directory
+from gammafl.flower.disk import ClientDisk, state_directory
 from gammafl.flower.layout import Layout
 from gammafl.flower.messages import CHANGES, KEY, UPDATE, Answer, Holding, Offer, difference, message_record
 from gammafl.methods.description import build, describe, own_entries
@@ -110,17 +109,21 @@ class Exchange:
             self.disk.save(state, method)  # the server will know us by this incarnation
             return self._ask_for_full(Answer(wants_full=True, **self._who(state)))
         model, layout = found
-        again = self._unsure(state)
-        lost = None if again else self._settle(state)
+        again, lost = state.settle(self.offer, self.context.node_id)
+        if lost is not None:
+            LOG.warning(
+                "gammafl: upload %d of client %s (round %d) did not count; its update is sent with the next ones",
+                state.outbox.number,
+                self.disk.name,
+                state.round,
+            )
         start = model if lost is None else start_after_loss(model, lost)
         reply = call_next(self._plain(start, layout), self.context)
         if reply.has_error():
             return reply
         key, trained = _only_arrays(reply.content)
         local = _update(layout.rounded(start), layout.flatten(trained, "the model that the train function returned"))
-        payload = state.outbox.send_again(local) if again else self._send(state, local, layout)
-        state.address = SEVERAL if again else self.context.node_id
-        state.round = self.offer.round
+        payload = state.send(local, self.offer, layout.vector, self.context.node_id, again)
         self.disk.save(state, method)
         reply.content[key] = message_record(UPDATE, payload)
         answer = Answer(number=state.outbox.number, again=again, holds=self._holds(), **self._who(state))
@@ -142,46 +145,13 @@ class Exchange:
     def _state(self, method: Method) -> ClientState:
         """What is stored; a clean one, and a warning, where that is lost, too old, or not what the server knows."""
         offer, state = self.offer, self.disk.load(method, self.offer.dim, self.offer.training)
-        missed, receipt = offer.round - state.round - 1, offer.receipt(state.incarnation)
-        if receipt is not None and state.outbox.contradicts(receipt.accepted, receipt.checksum):
-            reason = "its stored state is an old one or has a double elsewhere"
-        elif offer.incarnation not in (None, state.incarnation) and not state.round:
-            reason = f"it took part in this run before, but its state is not in {self.disk.state_file.parent}"
-        elif self.forget_after is not None and state.round and missed > self.forget_after:
-            reason = f"it missed {missed} rounds"
-        else:
+        reason = state.distrust(offer, str(self.disk.state_file.parent), self.forget_after)
+        if reason is None:
             return state
         LOG.warning("gammafl: client %s starts clean: %s", self.disk.name, reason)
-        state = new_state(method, offer.dim, offer.training)
-        state.round = offer.round - 1
+        state = ClientState.new(method, offer.dim, offer.training, offer.round - 1)
         self.disk.save(state, method)  # said once, even if the training fails
         return state
-
-    def _unsure(self, state: ClientState) -> bool:
-        """Whether an upload is open of which the server did not say if it has it: it must be sent again.
-
-        The server said so if its offer has a receipt for our incarnation, or if the open upload was sent from this
-        node and nobody ever answered from there.
-        """
-        unheard = self.offer.incarnation is None and state.address == self.context.node_id
-        return state.outbox.open is not None and self.offer.receipt(state.incarnation) is None and not unheard
-
-    def _settle(self, state: ClientState) -> SparseUpdate | None:
-        """The last upload, if it did not count."""
-        receipt = self.offer.receipt(state.incarnation)
-        lost = state.outbox.settle(receipt.accepted if receipt else 0)
-        if lost is not None:
-            LOG.warning(
-                "gammafl: upload %d of client %s (round %d) did not count; its update is sent with the next ones",
-                state.outbox.number,
-                self.disk.name,
-                state.round,
-            )
-        return lost
-
-    def _send(self, state: ClientState, local: LocalUpdate, layout: Layout) -> bytes:
-        limits = Limits(entries=self.offer.entries, norm=self.offer.norm)
-        return state.outbox.send(local, self.offer.moment(layout.vector), limits)
 
     # --- the model ----------------------------------------------------------------------------------------
 

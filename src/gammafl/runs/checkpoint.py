@@ -19,12 +19,11 @@ from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import decode, encode
-from gammafl.files import private_files
 from gammafl.federated.plan import Plan
 from gammafl.federated.server import ServerState, Totals
-from gammafl.files import tensor_files
-from gammafl.files.reading import Count, Facts, checked, is_there, require_regular
+from gammafl.files import private_files, tensor_files
 from gammafl.files.disk_errors import storing
+from gammafl.files.reading import Count, Facts, checked, is_there, require_regular
 from gammafl.files.tensor_files import BYTES, FLOATS, Kind, Tensors
 from gammafl.tasks.data.catalogue import Say
 

@@ -18,10 +18,10 @@ from gammafl.config.layers import make_config, read_toml, result_settings, to_to
 from gammafl.config.schema import RunConfig
 from gammafl.core.errors import InputError
 from gammafl.federated.rounds import Record
-from gammafl.methods.files import digest_of, is_file
-from gammafl.files.reading import Count, Facts, checked, is_there, require_regular
-from gammafl.files.disk_errors import storing
 from gammafl.files.atomic import write_atomically
+from gammafl.files.disk_errors import storing
+from gammafl.files.reading import Count, Facts, checked, is_there, require_regular
+from gammafl.methods.files import digest_of, is_file
 
 HEADING = "# a run of gammafl, format 2\n"
 """The first line of config.toml."""

@@ -15,7 +15,7 @@ from gammafl.core.errors import InputError
 from gammafl.core.layout import Layout
 from gammafl.core.stepsizes import Constant, ExponentialDecay, InverseDecay, Stepsize
 from gammafl.federated import partition, rounds
-from gammafl.files import private_files
+from gammafl.federated.faults import carrier
 from gammafl.federated.limits import Limits
 from gammafl.federated.plan import Plan
 from gammafl.federated.residuals import ResidualStore
@@ -23,13 +23,13 @@ from gammafl.federated.rounds import Record
 from gammafl.federated.server import ServerState
 from gammafl.federated.summary import summarise
 from gammafl.federated.timing import Timing
+from gammafl.files import private_files
 from gammafl.methods.registry import label_of
-from gammafl.runs.progress import Progress, Silent, Status
-from gammafl.runs import process_memory as memory
 from gammafl.runs import checkpoint
+from gammafl.runs import process_memory as memory
 from gammafl.runs.checkpoint import Saved
-from gammafl.federated.faults import carrier
 from gammafl.runs.directory import RunDirectory
+from gammafl.runs.progress import Progress, Silent, Status
 from gammafl.tasks.build import build_task
 from gammafl.tasks.data.catalogue import Say
 

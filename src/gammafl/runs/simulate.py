@@ -1,7 +1,7 @@
 """`gf.simulate`: one's own model and data, all clients in this process."""
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
@@ -18,28 +18,21 @@ from torch.utils.data import Dataset
 
 from gammafl.config.schema import EvaluationSettings
 from gammafl.core.aggregate import Weighting
-from gammafl.core.arrays import Vector
 from gammafl.core.compressors import Compressor
 from gammafl.core.method import Method, as_method
-from gammafl.core.moment import Moment
 from gammafl.core.stepsizes import Stepsize, as_stepsize
-from gammafl.core.wire import decode
 from gammafl.federated import rounds, server
-from gammafl.federated.client import Upload, make_upload, start_after_loss
 from gammafl.federated.in_process import InProcess
 from gammafl.federated.plan import Plan
 from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.rounds import Record
 from gammafl.federated.summary import summarise
-from gammafl.federated.timing import Timing
 from gammafl.methods.registry import method_named
 from gammafl.runs.progress import show_bytes, show_metric
-from gammafl.federated.task import LocalUpdate
-from gammafl.tasks.flat_module import Buffers
-from gammafl.tasks.user_task import torch_task
 from gammafl.tasks.fast.replicas import Loss
-from gammafl.federated.batch_draws import Streams
+from gammafl.tasks.flat_module import Buffers
 from gammafl.tasks.torch_task import Metric
+from gammafl.tasks.user_task import torch_task
 
 
 @dataclass(frozen=True, repr=False)

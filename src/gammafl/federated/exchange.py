@@ -1,0 +1,159 @@
+"""What travels in a round beside the model and the update, and what a client makes of it.
+
+The server's offer says how to compress, where the run is, and which upload of this client it has counted last. The
+client's answer says who it is and which upload this is. So each upload counts once, whatever is lost on the way: an
+upload is open until an offer tells what became of it. This is the one protocol for lost uploads.
+"""
+
+import secrets
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
+
+from gammafl.core.layout import Layout
+from gammafl.core.method import Method
+from gammafl.core.moment import Moment
+from gammafl.core.sparse import SparseUpdate
+from gammafl.federated.client import Outbox
+from gammafl.federated.limits import Limits
+from gammafl.federated.receipts import Address, Receipt, Sender, digest
+from gammafl.federated.task import LocalUpdate
+from gammafl.files.reading import Count, Facts
+
+Word = Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9_.:-]+$")]
+AbsentReceipt = Annotated[str, Field(pattern=r"^[0-9a-f]{16} [0-9]{1,19} [0-9]{1,10}$")]
+
+SEVERAL: Address = 0
+"""The address of an upload that was sent from more than one."""
+
+
+class Offer(Facts):
+    """The server's part: how to compress, at which iteration the round ends, and what it has of this client."""
+
+    training: Word
+    """A random word for this training: another training begins anew."""
+
+    method: str
+    """`methods.description.describe` of the method."""
+
+    dim: Count
+    round: Count
+    iteration: Count
+    gamma: float
+    first_gamma: float
+    last_gamma: float
+    iterations: Count
+    scale: float
+    """What the method is told of the run: t, γ_t, γ_0, γ_T, T and the scale of its threshold (`Moment`)."""
+
+    layout: str | None = None
+    """The fingerprint of the model's layout."""
+
+    incarnation: Word | None = None
+    accepted: Count = 0
+    checksum: Count = 0
+    """The last accepted upload of the incarnation that answered from this address last. No incarnation: nobody has."""
+
+    absent: list[AbsentReceipt] | None = None
+    """To an address that nobody has answered from: receipts of clients whose address is gone, as "digest number
+    checksum". A client that came back under a new address finds its own there (`receipt`)."""
+
+    entries: Count | None = None
+    norm: float | None = None
+    """What an upload may be at the most."""
+
+    def moment(self, layout: Layout) -> Moment:
+        """What the method is told, for a model of this layout."""
+        gammas = self.gamma, self.first_gamma, self.last_gamma
+        return Moment(self.iteration, *gammas, self.iterations, self.scale, layout)
+
+    def receipt(self, incarnation: str) -> Receipt | None:
+        """What the server has of the client of that incarnation; None if it did not say."""
+        if self.incarnation == incarnation:
+            return Receipt(incarnation, self.accepted, self.checksum)
+        for entry in self.absent or ():
+            name, accepted, checksum = entry.split()
+            if name == digest(incarnation):
+                return Receipt(incarnation, int(accepted), int(checksum))
+        return None
+
+
+class Answer(Facts):
+    """The client's part: who it is, and which upload this is."""
+
+    name: Word
+    incarnation: Word
+    round: Count
+    number: Count = 0
+    """Of the upload; 0 if there is none."""
+
+    again: bool = False
+    """An upload that was sent before, since the server could not tell whether it arrived."""
+
+    @property
+    def who(self) -> Sender:
+        return Sender(self.name, self.incarnation)
+
+
+class Settled(NamedTuple):
+    """What an offer says of the open upload: it must be sent again, or it was lost, or neither."""
+
+    again: bool = False
+    lost: SparseUpdate | None = None
+
+
+@dataclass
+class ClientState:
+    """All that a client must not forget: its outbox, and whose it is."""
+
+    outbox: Outbox
+    incarnation: str
+    """A random word: the numbers of the outbox belong to it."""
+
+    round: int = 0
+    """Of the last upload; 0 before the first."""
+
+    address: Address = SEVERAL
+    """Where the last upload was sent from."""
+
+    training: str = ""
+    """The training that all this belongs to."""
+
+    @classmethod
+    def new(cls, method: Method, dim: int, training: str, round_number: int = 0) -> "ClientState":
+        """A clean state, as if the last upload had been in `round_number`."""
+        outbox = Outbox(method.memory.client(method, dim))
+        return cls(outbox, secrets.token_hex(8), round_number, training=training)
+
+    def distrust(self, offer: Offer, place: str, forget_after: int | None = None) -> str | None:
+        """Why the client must start clean; None if the state is what the server knows. `place` is where it lies."""
+        missed, receipt = offer.round - self.round - 1, offer.receipt(self.incarnation)
+        if receipt is not None and self.outbox.contradicts(receipt.accepted, receipt.checksum):
+            return "its stored state is an old one or has a double elsewhere"
+        if offer.incarnation not in (None, self.incarnation) and not self.round:
+            return f"it took part in this run before, but its state is not in {place}"
+        if forget_after is not None and self.round and missed > forget_after:
+            return f"it missed {missed} rounds"
+        return None
+
+    def settle(self, offer: Offer, address: Address) -> Settled:
+        """What became of the last upload.
+
+        The server tells if its offer has a receipt for our incarnation, or if the open upload was sent from this
+        address and nobody ever answered from there. Otherwise the upload must be sent again.
+        """
+        receipt = offer.receipt(self.incarnation)
+        unheard = offer.incarnation is None and self.address == address
+        if self.outbox.open is not None and receipt is None and not unheard:
+            return Settled(again=True)
+        return Settled(lost=self.outbox.settle(receipt.accepted if receipt else 0))
+
+    def send(self, local: LocalUpdate, offer: Offer, layout: Layout, address: Address, again: bool) -> bytes:
+        """The next upload (Algorithm 1, lines 11-14); or the open one again, and the new update waits its turn."""
+        limits = Limits(entries=offer.entries, norm=offer.norm)
+        outbox = self.outbox
+        payload = outbox.send_again(local) if again else outbox.send(local, offer.moment(layout), limits)
+        self.address = SEVERAL if again else address
+        self.round = offer.round
+        return payload

@@ -1,0 +1,219 @@
+"""A client and a server without any framework: the simulator's numbers, and nothing is lost on the way."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import gammafl as gf
+from gammafl import seeds
+from gammafl.core.arrays import Vector
+from gammafl.federated import server as federated_server
+from gammafl.federated.endpoints import MAGIC
+from tests import problems
+from tests.conftest import vectors
+from tests.problems import METHODS, STEPSIZE, Quadratic, plan_for
+
+DIM = 20
+SCHEDULE = gf.Schedule(STEPSIZE, iterations=200)
+every_method = pytest.mark.parametrize("name", METHODS)
+
+
+@every_method
+@pytest.mark.parametrize("participants", [2, 4])
+def test_rounds_by_hand_are_the_simulators_bit_for_bit(name: str, participants: int) -> None:
+    task, method = Quadratic(), METHODS[name]
+    plan = plan_for(method, weights="normalized", participants=participants)
+    expected, _, records = problems.run(plan)
+    server = gf.Server(method, SCHEDULE, like=50, local_steps=5)
+    clients = [gf.Client(str(i), method, like=50) for i in range(4)]
+    model = task.initial_model(seeds.generator(0, "model"))
+    for number in range(plan.rounds):
+        steps = federated_server.round_stepsizes(plan, number)
+        for i in federated_server.pick(4, participants, 0, number):
+            local = next(task.train([i], model, steps, [seeds.generator(0, "batches", number, i)]))
+            upload = clients[i].encode(model, model - local.delta, server.offer(str(i)))
+            server.accept(str(i), upload, weight=task.client_sizes[i])
+        record = server.step(model)
+        assert (record.uplink_bytes, record.kept) == (records[number]["uplink_bytes"], records[number]["kept"])
+    np.testing.assert_allclose(model, expected.model, rtol=0, atol=1e-5)  # model − (model − Δ) is Δ but for rounding
+
+
+FATES = (
+    "arrives",
+    "is lost",
+    "arrives twice",
+    "arrives, then the client restarts",
+    "is lost, then the client restarts",
+    "arrives, then the server restarts",
+    "is not asked",
+)
+
+
+def dyadic(seed: int) -> Vector:
+    """Multiples of 1/64, so that sums in float32 are exact."""
+    return (np.random.default_rng(seed).integers(-64, 65, DIM) / 64).astype(np.float32)
+
+
+@every_method
+@given(fates=st.lists(st.sampled_from(FATES), max_size=12))
+def test_what_was_computed_is_in_the_model_or_remembered(name: str, fates: list[str]) -> None:
+    """Two clients; the second always arrives, so that rounds go on."""
+    method = METHODS[name]
+    server = gf.Server(method, SCHEDULE, like=DIM)
+    clients = {who: gf.Client(who, method, like=DIM) for who in "ab"}
+    counted = {who: np.zeros(DIM) for who in "ab"}
+    computed = {who: np.zeros(DIM) for who in "ab"}
+    model = np.zeros(DIM, np.float32)
+    for number, fate in enumerate(fates):
+        for who in "ab":
+            if who == "a" and fate == "is not asked":
+                continue
+            offer = gf.Offer.model_validate_json(server.offer(who).model_dump_json())
+            delta = dyadic(2 * number + (who == "b"))
+            computed[who] += delta
+            start = clients[who].begin(np.zeros(DIM, np.float32), offer)
+            upload = clients[who].encode(start, start - delta, offer)
+            saved = clients[who].state_dict()
+            if who == "b" or "arrives" in fate:
+                server.accept(who, upload)
+                counted[who] += gf.decode(upload[upload.index(b"gF") :]).dense()
+            if who == "a" and fate == "arrives twice":
+                with pytest.raises(gf.WireError, match="second upload"):
+                    server.accept(who, upload)
+            if who == "a" and "client restarts" in fate:
+                clients[who] = gf.Client(who, method, like=DIM)
+                clients[who].load_state_dict(copy.deepcopy(saved))
+        server.step(model)
+        if "server restarts" in fate:
+            table = server.state_dict()
+            server = gf.Server(method, SCHEDULE, like=DIM)
+            server.load_state_dict(copy.deepcopy(table))
+    for who, client in clients.items():
+        if fates:
+            client.begin(model, server.offer(who))
+        rest = client.residual.astype(np.float64)
+        tolerance = 0 if method.values.exact else 1e-5
+        np.testing.assert_allclose(counted[who] + rest, computed[who], rtol=0, atol=tolerance)
+
+
+def test_a_client_that_lost_an_upload_trains_on_from_it() -> None:
+    """With `begin`, a single client ends where it would have ended had every upload arrived."""
+
+    def trained(lost: set[int]) -> Vector:
+        server, client = gf.Server("fedavg", SCHEDULE, like=DIM), gf.Client("a", "fedavg", like=DIM)
+        model, centre = np.zeros(DIM, np.float32), dyadic(5)
+        for number in range(8):
+            offer = server.offer("a")
+            start = client.begin(model, offer)
+            upload = client.encode(start, start - np.float32(0.25) * (start - centre), offer)
+            if number not in lost:
+                server.accept("a", upload)
+            server.step(model)
+        return model
+
+    np.testing.assert_allclose(trained({1, 2, 5}), trained(set()), atol=1e-5)
+
+
+class Net(nn.Module):
+    def __init__(self, precision: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).to(precision)
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("as_dict", [False, True])
+def test_modules_and_state_dicts_of_any_precision_go_in_and_come_out_as_they_are(
+    precision: torch.dtype, as_dict: bool
+) -> None:
+    """Everything is sent: after the step the server's model is the client's."""
+    before, after = Net(precision), Net(precision)
+    server, client = gf.Server("fedavg", SCHEDULE, like=before), gf.Client("a", "fedavg", like=before)
+    given: list[Any] = [before.state_dict(), after.state_dict()] if as_dict else [before, after]
+    server.accept("a", client.encode(given[0], given[1], server.offer("a")))
+    server.step(before)
+    tolerance = {torch.float16: 2e-3, torch.bfloat16: 2e-2}.get(precision, 1e-6)
+    for name, tensor in before.state_dict().items():
+        assert tensor.dtype == after.state_dict()[name].dtype
+        torch.testing.assert_close(tensor, after.state_dict()[name], atol=tolerance, rtol=tolerance)
+
+
+def test_running_statistics_are_sent_whole() -> None:
+    before, after = Net(), Net()
+    server, client = gf.Server("top-k:k=2", SCHEDULE, like=before), gf.Client("a", "top-k:k=2", like=before)
+    server.accept("a", client.encode(before, after, server.offer("a")))
+    assert server.step(before).kept == 2 + 8
+
+
+def test_both_sides_must_mean_the_same() -> None:
+    server = gf.Server("top-k:k=2", SCHEDULE, like={"w": np.zeros((2, 3), np.float32)})
+    model = {"w": np.zeros((3, 2), np.float32)}
+    with pytest.raises(gf.InputError, match="other tensors"):
+        gf.Client("a", "top-k:k=2", like=model).encode(model, model, server.offer("a"))
+    model = {"w": np.zeros((2, 3), np.float32)}
+    with pytest.raises(gf.InputError, match="method"):
+        gf.Client("a", "top-k:k=3", like=model).encode(model, model, server.offer("a"))
+    with pytest.raises(gf.InputError, match="tensor 'w' must be of shape"):
+        gf.Client("a", "top-k:k=2", like=model).encode(model, {"v": model["w"]}, server.offer("a"))
+
+
+def test_an_offer_is_answered_once_and_an_old_upload_does_not_count() -> None:
+    server, client = gf.Server("fedavg", SCHEDULE, like=DIM), gf.Client("a", "fedavg", like=DIM)
+    model, (delta,) = np.zeros(DIM, np.float32), vectors(1, DIM)
+    offer = server.offer("a")
+    upload = client.encode(model, model - delta, offer)
+    with pytest.raises(gf.InputError, match="too late"):
+        client.encode(model, model - delta, offer)
+    server.step(model)
+    with pytest.raises(gf.WireError, match="round 1 in round 2"):
+        server.accept("a", upload)
+    assert not model.any()
+
+
+@given(data=st.binary(max_size=200), prefix=st.booleans())
+def test_any_bytes_are_refused_in_one_line_and_change_nothing(data: bytes, prefix: bool) -> None:
+    server, model = gf.Server("fedavg", SCHEDULE, like=DIM), np.zeros(DIM, np.float32)
+    with pytest.raises(gf.WireError):
+        server.accept("a", MAGIC + data if prefix else data)
+    assert server.step(model).clients == []
+    assert not model.any()
+
+
+@pytest.mark.parametrize("weight", [0, -1, float("nan"), float("inf")])
+def test_a_weight_that_is_none_is_refused(weight: float) -> None:
+    server, client = gf.Server("fedavg", SCHEDULE, like=DIM), gf.Client("a", "fedavg", like=DIM)
+    upload = client.encode(np.zeros(DIM), np.ones(DIM), server.offer("a"))
+    with pytest.raises(gf.InputError, match="weight"):
+        server.accept("a", upload, weight=weight)
+
+
+@every_method
+def test_a_state_on_disk_is_the_state(name: str, tmp_path: Path) -> None:
+    method, file = METHODS[name], tmp_path / "a.state"
+    server, client = gf.Server(method, SCHEDULE, like=DIM), gf.Client("a", method, like=DIM)
+    model = np.zeros(DIM, np.float32)
+    for number in range(3):
+        client.encode(model, model - dyadic(number), server.offer("a"))
+        client.save(file)
+        server.step(model)
+    again = gf.Client("a", method, like=DIM)
+    again.load(file)
+    offer, delta = server.offer("a"), dyadic(9)
+    assert again.encode(model, model - delta, offer) == client.encode(model, model - delta, offer)
+    file.write_bytes(file.read_bytes()[:-3])
+    with pytest.raises(gf.InputError, match="no state of a client"):
+        again.load(file)
+
+
+def test_a_model_that_can_not_be_changed_in_place_is_refused() -> None:
+    server: Any = gf.Server("fedavg", SCHEDULE, like=2)
+    client = gf.Client("a", "fedavg", like=2)
+    server.accept("a", client.encode([0.0, 0.0], [1.0, 2.0], server.offer("a")))
+    with pytest.raises(gf.InputError, match="in place"):
+        server.step([0.0, 0.0])
