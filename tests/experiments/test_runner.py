@@ -9,7 +9,7 @@ import pytest
 import gammafl as gf
 from gammafl.cli.studies import asked_for
 from gammafl.config.layers import make_config
-from gammafl.experiments.results import Results, Run
+from gammafl.experiments.results import Results, Run, training_curve
 from gammafl.experiments.runner import Campaign, Options, cost_line, plan_campaign, run_campaign
 from gammafl.experiments.store import read_document, read_results, verdicts, write_study
 from gammafl.experiments.trial_runs import run_name, training_job, trial_config
@@ -17,6 +17,7 @@ from gammafl.paper.catalogue import STUDIES
 from gammafl.runs.directory import RunDirectory
 from gammafl.runs.progress import Overall, Silent, Status
 from gammafl.tasks.registry import settings_of
+from tests.report.made import figures
 
 TINY = {"iterations": 10, "evaluation": {"every": 1}}
 METHODS = {"method": ["gamma-fedht", "top-k", "fedavg"]}
@@ -257,3 +258,29 @@ def test_full_and_quick_runs_do_not_meet(tmp_path: Path) -> None:
     full = plan_campaign(STUDIES["table3"], Options(tmp_path, ("logistic-mini",), (0, 1), only=METHODS, collect=True))
     assert run_campaign(full, Silent()) == 0
     assert full.results("logistic-mini").runs == []
+
+
+def ledger_of(rounds: int, evaluated: set[int]) -> list[dict[str, Any]]:
+    shared = {"participants": [0], "kept": 1, "uplink_bytes": 8}
+    return [
+        {"iteration": 5 * r, **shared, **({"metric": r / rounds, "loss": 1.0} if r in evaluated else {})}
+        for r in range(1, rounds + 1)
+    ]
+
+
+def test_a_curve_has_a_new_evaluation_in_each_point_also_where_some_are_denser() -> None:
+    """Of points with the same evaluation, the mean of neighbours would be of one."""
+    coarse = training_curve(ledger_of(400, set(range(20, 401, 20))), 10)
+    dense = training_curve(ledger_of(400, {*range(20, 321, 20), *range(322, 401, 2)}), 10)
+    assert coarse["iteration"] == dense["iteration"] == [100.0 * i for i in range(1, 21)]
+    assert coarse["metric"][:16] == dense["metric"][:16]
+    assert len(set(dense["metric"])) == 20
+
+
+def test_the_traffic_table_shows_the_best_and_the_number_of_evaluations_it_was_picked_from() -> None:
+    cell = {"classes": "2", "method": "ht"}
+    found = {**figures(0.5), "best": 0.75, "evaluations": 112}
+    results = Results("table3", "cnn-cifar10", False, {"classes": ["2"], "method": ["ht"]}, [Run("r", cell, 0, found)])
+    (table,) = STUDIES["table3"].tables(results)
+    assert table.rows[0][table.columns.index("best of 112")] == "75.00"
+    assert "picked on the test set" in table.note

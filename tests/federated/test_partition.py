@@ -22,6 +22,7 @@ PARTITIONS = [
     IidPartition(),
     LabelPartition(classes=2),
     LabelPartition(classes=3, scheme="equal"),
+    LabelPartition(classes=2, scheme="cyclic"),
     DirichletPartition(concentration=0.5),
 ]
 
@@ -37,7 +38,7 @@ def test_every_sample_belongs_to_exactly_one_client(settings: LabelPartition, cl
     np.testing.assert_array_equal(np.sort(np.concatenate(shards)), np.arange(len(LABELS)))
 
 
-@given(st.sampled_from(["niid-bench", "equal"]), st.integers(1, 10), st.integers(0, 1000))
+@given(st.sampled_from(["niid-bench", "equal", "cyclic"]), st.integers(1, 10), st.integers(0, 1000))
 def test_a_client_holds_exactly_the_labels_asked_for(scheme: str, classes: int, seed: int) -> None:
     settings = LabelPartition.model_validate({"classes": classes, "scheme": scheme})
     assert all(len(np.unique(LABELS[shard])) == classes for shard in shards_of(settings, 10, seed))
@@ -49,9 +50,32 @@ def test_niid_bench_gives_client_i_label_i_and_sizes_that_differ() -> None:
     assert len({len(shard) for shard in shards}) > 1
 
 
-@given(st.integers(1, 10), st.integers(0, 1000))
-def test_the_equal_scheme_gives_every_client_as_many_samples(classes: int, seed: int) -> None:
-    shards = shards_of(LabelPartition(classes=classes, scheme="equal"), 10, seed)
+@given(st.integers(1, 10), st.sampled_from([10, 20, 50]), st.integers(0, 1000))
+def test_the_cyclic_scheme_gives_client_i_the_labels_from_i_on_in_equal_shares(
+    classes: int, clients: int, seed: int
+) -> None:
+    shards = shards_of(LabelPartition(classes=classes, scheme="cyclic"), clients, seed)
+    for client, shard in enumerate(shards):
+        assert set(LABELS[shard]) == {(client + step) % 10 for step in range(classes)}
+    for label in range(10):
+        shares = [count for shard in shards if (count := int((LABELS[shard] == label).sum()))]
+        assert len(shares) == clients // 10 * classes
+        assert max(shares) - min(shares) <= 1
+
+
+@given(st.integers(4, 10), st.integers(0, 1000))
+def test_with_seven_clients_the_cyclic_scheme_uses_all_samples_where_every_label_has_a_holder(
+    classes: int, seed: int
+) -> None:
+    shards = shards_of(LabelPartition(classes=classes, scheme="cyclic"), 7, seed)
+    np.testing.assert_array_equal(np.sort(np.concatenate(shards)), np.arange(len(LABELS)))
+    assert set(LABELS[shards[6]]) == {(6 + step) % 10 for step in range(classes)}
+
+
+@given(st.sampled_from(["equal", "cyclic"]), st.integers(1, 10), st.integers(0, 1000))
+def test_equal_schemes_give_every_client_as_many_samples(scheme: str, classes: int, seed: int) -> None:
+    settings = LabelPartition.model_validate({"classes": classes, "scheme": scheme})
+    shards = shards_of(settings, 10, seed)
     sizes = [len(shard) for shard in shards]
     assert max(sizes) - min(sizes) <= classes  # one sample a label where 120 does not divide evenly
 
@@ -70,6 +94,7 @@ def test_a_small_concentration_is_more_skewed_than_a_large_one() -> None:
         (LabelPartition(classes=11), 10, "classes=11"),
         (LabelPartition(classes=1), 6, "nobody would hold"),
         (LabelPartition(classes=1, scheme="equal"), 6, "nobody would hold"),
+        (LabelPartition(classes=3, scheme="cyclic"), 7, r"nobody would hold the label\(s\) \[9\]"),
         (IidPartition(), 1201, "too few"),
         (DirichletPartition(concentration=1e-3), 200, "concentration"),
     ],

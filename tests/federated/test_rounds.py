@@ -2,13 +2,17 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import gammafl as gf
 from gammafl import seeds
-from gammafl.config.schema import ExponentialAverage, NoAverage, TailAverage
+from gammafl.config.layers import make_config
+from gammafl.config.schema import EvaluationSettings, ExponentialAverage, NoAverage, TailAverage
 from gammafl.core.aggregate import Weighting
 from gammafl.core.arrays import Vector
 from gammafl.core.compressors import Compressor
@@ -18,7 +22,9 @@ from gammafl.federated.client import Upload
 from gammafl.federated.in_process import InProcess
 from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.rounds import run_rounds, start
+from gammafl.federated.summary import summarise
 from gammafl.federated.task import LocalUpdate
+from gammafl.tasks.registry import settings_of
 from tests.problems import METHODS, STEPSIZE, Quadratic, plan_for, run
 
 EPSILON = float(np.finfo(np.float32).eps)
@@ -175,6 +181,47 @@ def test_normalized_weights_are_the_papers_where_shards_are_equal() -> None:
         run(plan_for(gf.Dense(), Quadratic(sizes=[5] * 4), weights=w))[0].model for w in ("paper", "normalized")
     )
     np.testing.assert_allclose(paper, normalized, rtol=1e-5, atol=1e-6)
+
+
+def evaluated_rounds(rounds: int, **evaluation: int | None) -> tuple[list[int], dict[str, Any]]:
+    """The rounds after which the model was evaluated, and the summary."""
+    settings = EvaluationSettings.model_validate(evaluation)
+    plan = plan_for(gf.Dense(), iterations=rounds, local_steps=1, evaluation=settings)
+    state, _, records = run(plan)
+    return [r["round"] for r in records if "metric" in r], summarise(plan, state.totals, records, 1.0)
+
+
+def test_evaluations_are_denser_in_the_last_fifth_and_the_last_mean_is_of_those() -> None:
+    numbers, summary = evaluated_rounds(100, every=20, tail_every=2, last=30)
+    assert numbers == [20, 40, 60, 80, *range(82, 101, 2)]
+    assert (summary["evaluations"], summary["last_count"]) == (14, 10)
+    assert summary["last_mean"] != evaluated_rounds(100, every=20, last=30)[1]["last_mean"]
+    assert evaluated_rounds(100, every=20, tail_every=2, last=4)[1]["last_count"] == 4
+
+
+@given(st.integers(1, 120), st.integers(1, 30), st.integers(1, 30), st.integers(1, 40))
+def test_the_last_mean_is_of_evaluations_that_are_equally_far_apart(
+    rounds: int, every: int, tail_every: int, last: int
+) -> None:
+    settings = EvaluationSettings(every=every, tail_every=tail_every, last=last)
+    tail = [r for r in range(1, rounds + 1) if settings.due(r, rounds) and settings.in_tail(r, rounds)]
+    assert tail[-1] == rounds
+    assert set(np.diff(tail)) <= {min(every, tail_every)}
+    assert rounds / 5 - min(every, tail_every) <= rounds - tail[0] < rounds / 5
+
+
+@given(st.integers(1, 120), st.integers(1, 30))
+def test_without_a_tail_of_its_own_a_run_is_evaluated_every_so_many_rounds(rounds: int, every: int) -> None:
+    settings = EvaluationSettings(every=every)
+    found = {r for r in range(1, rounds + 1) if settings.due(r, rounds)}
+    assert found == {*range(every, rounds + 1, every), rounds}
+
+
+def test_the_cnn_is_evaluated_80_times_in_its_last_fifth_all_in_the_last_mean() -> None:
+    config = make_config(settings_of("cnn-cifar10"), {"task": "cnn-cifar10"})
+    due = [r for r in range(1, config.rounds + 1) if config.evaluation.due(r, config.rounds)]
+    tail = [r for r in due if config.evaluation.in_tail(r, config.rounds)]
+    assert (len(due), len(tail), config.evaluation.last) == (32 + 80, 80, 80)
 
 
 @pytest.mark.parametrize("changes", [{"iterations": 201}, {"participants": 5}, {"participants": 0}])

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import Progress as RichProgress
 from rich.progress import TextColumn
 
-from gammafl.report.plots import SMOOTHING, comparison_figure, mean_curve, moving_average, plot_comparison
+from gammafl.report.plots import SMOOTHING, comparison_figure, evened, mean_curve, moving_average, plot_comparison
 from gammafl.report.tables import TextTable, comparison_table
 from gammafl.runs.progress import Bars, JsonLines, Lines, Status, show_bytes
 
@@ -25,16 +25,39 @@ def status(round_number: int, evaluated: bool = True) -> Status:
 
 
 def summary(method: str, seed: int, last: float, uplink: float) -> dict[str, Any]:
-    common = {"metric": "accuracy", "averaged": None, "last_count": 30, "iterations": 100, "kept_fraction": 0.01}
-    numbers = {"last_mean": last, "final": last, "uplink_bytes_per_client": uplink, "dense_bytes_per_client": 999}
+    common = {
+        "metric": "accuracy",
+        "averaged": None,
+        "last_count": 30,
+        "evaluations": 100,
+        "iterations": 100,
+        "kept_fraction": 0.01,
+    }
+    numbers = {
+        "last_mean": last,
+        "final": last,
+        "best": last + 0.01,
+        "uplink_bytes_per_client": uplink,
+        "dense_bytes_per_client": 999,
+    }
     return {"method": method, "seed": seed, **common, **numbers}
 
 
 def test_a_comparison_shows_mean_and_spread_and_how_much_less_than_fedavg_was_sent() -> None:
     runs = [summary("fedavg", 0, 0.9, 1000), summary("ht", 0, 0.80, 40), summary("ht", 1, 0.84, 60)]
     rows = {row[0]: row[1:] for row in comparison_table("t", runs).rows}
-    assert rows["HT"] == ["82.00% ±2.83", "82.00% ±2.83", "–", "1.00%", "50 B", "20.0×"]
+    assert rows["HT"] == ["82.00% ±2.83", "82.00% ±2.83", "83.00% ±2.83", "–", "1.00%", "50 B", "20.0×"]
     assert rows["FedAVG"][0] == "90.00%"
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"), [([100, 100], "best of 100"), ([40, 100], "best of 40 to 100"), ([100, None], "best")]
+)
+def test_the_best_is_shown_with_the_number_of_looks_and_how_it_was_picked(counts: list[int | None], words: str) -> None:
+    runs = [summary("ht", seed, 0.8, 40) | {"evaluations": count} for seed, count in enumerate(counts)]
+    table = comparison_table("t", runs)
+    assert table.columns[3] == words
+    assert "picked on the test set" in table.note
 
 
 def test_markdown_has_a_line_a_row() -> None:
@@ -113,6 +136,18 @@ def test_a_moving_average_lies_among_the_evaluations_of_a_tenth_of_the_run_to_ei
     for i, value in enumerate(smooth):
         around = values[max(0, i - near) : i + near + 1]
         assert around.min() - 1e-12 <= value <= around.max() + 1e-12
+
+
+def test_where_evaluations_are_denser_the_bold_lines_have_their_means_and_are_as_smooth_as_elsewhere() -> None:
+    coarse, dense = [20 * i for i in range(1, 21)], [20 * i for i in range(1, 17)] + [320 + 2 * i for i in range(1, 41)]
+    curve = {len(at): (np.array(at, float), 3.0 * np.array(at), np.array(at, float) ** 2) for at in (coarse, dense)}
+    for before, after in zip(curve[20], evened(*curve[20]), strict=True):
+        np.testing.assert_array_equal(before, after)
+    iterations, sent, values = evened(*curve[56])
+    assert len(iterations) == 20
+    np.testing.assert_array_equal(iterations[:16], coarse[:16])
+    np.testing.assert_array_equal(sent, 3 * iterations)
+    assert values[-1] == np.mean(np.array(dense[-10:]) ** 2)
 
 
 def evaluated(metrics: list[float]) -> list[dict[str, Any]]:

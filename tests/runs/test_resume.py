@@ -273,7 +273,8 @@ def test_the_wire_format_does_not_change_the_model(positions: str, tmp_path: Pat
 
 def test_the_summary_has_every_key_of_the_design(unkilled: Path) -> None:
     keys = """task method seed dim iterations rounds clients participants metric final last_mean best averaged
-    kept_fraction uplink_bytes uplink_bytes_per_client value_bytes_per_client dense_bytes_per_client wall_seconds"""
+    evaluations kept_fraction uplink_bytes uplink_bytes_per_client value_bytes_per_client dense_bytes_per_client
+    wall_seconds"""
     summary = json.loads((unkilled / "summary.json").read_text())
     assert set(keys.split()) <= summary.keys()
     records = [json.loads(line) for line in (unkilled / "rounds.jsonl").read_text().splitlines()]
@@ -282,6 +283,17 @@ def test_the_summary_has_every_key_of_the_design(unkilled: Path) -> None:
     assert summary["value_bytes_per_client"] == 4 * sum(record["kept"] for record in records) / 5
     assert summary["dense_bytes_per_client"] == 4 * 10_250 * 12
     assert summary["averaged"] == records[-1]["averaged_metric"]
+
+
+@pytest.mark.parametrize("sampler", ["epochs", "epochs-fixed"])
+def test_passes_over_the_samples_go_on_where_a_killed_run_was(sampler: str, tmp_path: Path, unkilled: Path) -> None:
+    settings = {**SETTINGS, "sampler": sampler}
+    execute(make_config(settings), tmp_path / "whole")
+    command = [sys.executable, "-c", KILLER, json.dumps(settings), str(tmp_path / "run"), "ledger", "9"]
+    assert subprocess.run(command, capture_output=True).returncode == -signal.SIGKILL
+    execute(config(sampler=sampler), tmp_path / "run", resume=True)
+    assert same(tmp_path / "run", tmp_path / "whole")
+    assert not same(tmp_path / "run", unkilled)
 
 
 @pytest.mark.parametrize("budget", [0, 0.1])  # none of them in memory, or two

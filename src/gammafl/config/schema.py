@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from gammafl.core.method import Method
 from gammafl.methods.registry import method_named, split_expression
 
+Sampler = Literal["replacement", "epochs", "epochs-fixed"]
 Share = Annotated[float, Field(ge=0, le=1)]
 MULTIPLIER = "unset: 1, and 0.1 from 100 clients on, as in the paper"
 
@@ -51,7 +52,10 @@ class LabelPartition(Settings):
 
     kind: Literal["labels"] = "labels"
     classes: int = Field(2, ge=1, description="labels a client holds")
-    scheme: Literal["niid-bench", "equal"] = Field("niid-bench", description="shards of unequal or of equal size")
+    scheme: Literal["niid-bench", "equal", "cyclic"] = Field(
+        "niid-bench",
+        description="shards of unequal size; equal: of equal size; cyclic: so, client i holds labels i … i+k−1 mod C",
+    )
 
 
 class DirichletPartition(Settings):
@@ -102,8 +106,31 @@ class Input(Settings):
 
 class EvaluationSettings(Settings):
     every: int = Field(20, ge=1, description="rounds between two evaluations")
+    tail_every: int | None = Field(
+        None, ge=1, description="rounds between two in the last fifth, where that is less; unset: as `every`"
+    )
     samples: int | None = Field(None, ge=1, description="only the first of the test set, where it is large")
-    last: int = Field(30, ge=1, description="evaluations that `last_mean` is the mean of")
+    last: int = Field(
+        30, ge=1, description="evaluations that `last_mean` is the mean of; with tail_every, none before the last fifth"
+    )
+
+    @property
+    def every_in_tail(self) -> int:
+        """Rounds between two evaluations in the last fifth."""
+        return min(self.every, self.tail_every or self.every)
+
+    def in_tail(self, round_number: int, rounds: int) -> bool:
+        """Whether `tail_every` counts after this many of `rounds`: in the last fifth, if it is set."""
+        return self.tail_every is not None and 5 * (rounds - round_number) < rounds
+
+    def due(self, round_number: int, rounds: int) -> bool:
+        """Whether the model is evaluated after this many of `rounds`; after the last one it always is.
+
+        In the tail the rounds are counted from the end, so that evaluations are equally far apart.
+        """
+        if self.in_tail(round_number, rounds):
+            return (rounds - round_number) % self.every_in_tail == 0
+        return round_number % self.every == 0 or round_number == rounds
 
 
 class Wire(Settings):
@@ -168,6 +195,11 @@ class RunConfig(Settings):
     clients: int = Field(10, ge=1, description="n")
     participation: float = Field(0.5, gt=0, le=1, description="share of the clients that a round picks")
     batch_size: int = Field(50, ge=1, description="samples of a local step")
+    sampler: Sampler = Field(
+        "replacement",
+        description="drawn anew; epochs: in passes over a client's samples, each in a new order; epochs-fixed: all "
+        "in one. They go on where the last round that picked the client ended; batches go over the end of a pass",
+    )
     weights: Literal["paper", "normalized"] = Field("paper", description="(n/|S|)·p_i, or divided by their sum")
     initialisation: Literal["torch", "lecun"] = Field("torch", description="torch's own, or variance 1/inputs")
     sequence: int = Field(256, ge=2, description="text: tokens of a sample")

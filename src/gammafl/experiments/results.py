@@ -103,10 +103,13 @@ def mean_curves(runs: Sequence[Run], y: str) -> tuple[np.ndarray, np.ndarray]:
 def training_curve(records: Sequence[Mapping[str, Any]], dim: float, points: int = POINTS) -> dict[str, list[float]]:
     """A run's ledger in at most `points` stretches of rounds, about as many as there are evaluations.
 
+    Where some evaluations are nearer to each other than others, as many as if all were as far apart as the farthest.
     Kept fraction and bytes are of all rounds in a stretch; metric and loss are the mean of its evaluations, or the
     last ones before it.
     """
-    stretches = min(points, len(records), max(TENTHS, sum("metric" in record for record in records)))
+    ends = [0, *(number for number, record in enumerate(records, 1) if "metric" in record)]
+    apart = max(np.diff(ends), default=len(records))
+    stretches = min(points, len(records), max(TENTHS, -(-len(records) // int(apart))))
     curve: dict[str, list[float]] = {key: [] for key in ("iteration", "kept_fraction", "sent_bytes", "metric", "loss")}
     sent, metric, loss = 0.0, float("nan"), float("nan")
     for stretch in np.array_split(np.arange(len(records)), stretches):

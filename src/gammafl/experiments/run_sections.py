@@ -16,7 +16,7 @@ from gammafl.files.reading import checked
 from gammafl.methods.registry import colours_of, label_of
 from gammafl.report.curves import Plot, Series, curves_plot
 from gammafl.report.page import Section
-from gammafl.report.tables import TextTable, comparison_table, spread
+from gammafl.report.tables import PICKED, TextTable, best_of, comparison_table, spread
 from gammafl.runs.directory import RunDirectory, SummaryFacts
 from gammafl.runs.progress import show_bytes
 
@@ -154,11 +154,12 @@ def _runs_table(grouped: Mapping[str, Sequence[Loaded]]) -> TextTable:
     for name, runs in grouped.items():
         done = [run.summary for run in runs if run.summary]
         if not done:
-            rows.append([name, *("–" for _ in range(6))])
+            rows.append([name, *("–" for _ in range(7))])
             continue
         kept, sent = (sum(s[key] for s in done) / len(done) for key in ("kept_fraction", "uplink_bytes_per_client"))
-        measured = [spread(done, key) for key in ("last_mean", "final", "averaged")]
+        measured = [spread(done, key) for key in ("last_mean", "final", "best", "averaged")]
         rows.append([name, str(len(done)), *measured, f"{100 * kept:.3f}%", show_bytes(sent)])
     metric = next((run.summary["metric"] for runs in grouped.values() for run in runs if run.summary), "metric")
-    columns = ["run", "seeds", f"{metric}, last", "final", "averaged model", "kept", "uplink per client"]
-    return TextTable("Runs", columns, rows, "uplink measured from encoded messages; ± over seeds")
+    best = best_of(run.summary for runs in grouped.values() for run in runs if run.summary)
+    columns = ["run", "seeds", f"{metric}, last", "final", best, "averaged model", "kept", "uplink per client"]
+    return TextTable("Runs", columns, rows, f"{PICKED}; uplink measured from encoded messages; ± over seeds")

@@ -58,6 +58,19 @@ class Streams(Sequence[Generator]):
         _draw(addresses, np.array(below, np.uint32), drawn)
         return drawn
 
+    def drawn(self, number: int, below: int, size: int) -> tuple[Integers, Generator]:
+        """A row of `integers`, and the generator for what else is random."""
+        return _drawn(self[number], below, size)
+
+
+def drawn(rngs: Sequence[Generator], number: int, below: int, size: int) -> tuple[Integers, Generator]:
+    """Row `number` of `integers` alone, and the generator for what else is random."""
+    return rngs.drawn(number, below, size) if isinstance(rngs, Streams) else _drawn(rngs[number], below, size)
+
+
+def _drawn(rng: Generator, below: int, size: int) -> tuple[Integers, Generator]:
+    return rng.integers(below, size=size), rng
+
 
 def integers(rngs: Sequence[Generator], below: Sequence[int], size: int) -> Integers:
     """What `rng.integers(below, size=size)` gives for each generator and its own `below`; a row each."""

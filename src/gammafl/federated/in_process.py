@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterator, Sequence
 from gammafl.core.arrays import Vector
 from gammafl.core.moment import Moment
 from gammafl.federated import server
-from gammafl.federated.batch_draws import Streams
 from gammafl.federated.client import Upload, start_after_loss
 from gammafl.federated.plan import Plan
 from gammafl.federated.residuals import ResidualStore
+from gammafl.federated.sampling import Sampling
 from gammafl.federated.task import LocalUpdate
 from gammafl.federated.timing import Timing
 
@@ -23,6 +23,7 @@ class InProcess:
         self.plan = plan
         self.residuals = residuals
         self.timing = timing or Timing()
+        self._sampling = Sampling(plan)
         self._made: list[Upload] = []
         self._moment = Moment()
 
@@ -30,7 +31,7 @@ class InProcess:
         self._made, self._moment = [], self.plan.moment(round_number)
         stepsizes = server.round_stepsizes(self.plan, round_number)
         for clients, start in self._starts(participants, model):
-            rngs = Streams(self.plan.seed, "batches", round_number, clients)
+            rngs = self._sampling.streams(round_number, clients)
             updates = self.timing.each("training", self.plan.task.train(clients, start, stepsizes, rngs))
             for client, local in zip(clients, updates, strict=True):
                 with self.timing.phase("compression"):

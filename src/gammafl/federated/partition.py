@@ -1,5 +1,7 @@
 """How samples are split over clients: one array of row numbers per client, no overlap."""
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,13 +11,15 @@ from gammafl.federated.task import SampleFacts
 
 Shards = list[NDArray[np.int64]]
 Labels = NDArray[np.integer]
+Scheme = Callable[[int, int, int, np.random.Generator], NDArray[np.bool_]]
+"""(clients, classes, classes of a client, generator) → whether a client, a row, holds a label, a column."""
 
 
 def split(facts: SampleFacts, clients: int, settings: Partition, rng: np.random.Generator) -> Shards:
     """The rows of each client, sorted; every client holds at least one."""
     require(clients <= len(facts), f"{len(facts)} samples are too few for {clients} clients")
     if isinstance(settings, LabelPartition):
-        shards = by_labels(_needed(facts.labels, "labels"), clients, settings.classes, settings.scheme == "equal", rng)
+        shards = by_labels(_needed(facts.labels, "labels"), clients, settings.classes, SCHEMES[settings.scheme], rng)
     elif isinstance(settings, DirichletPartition):
         shards = by_dirichlet(_needed(facts.labels, "labels"), clients, settings.concentration, rng)
     elif isinstance(settings, NaturalPartition):
@@ -29,19 +33,19 @@ def split(facts: SampleFacts, clients: int, settings: Partition, rng: np.random.
     return [np.sort(shard) for shard in shards]
 
 
-def by_labels(labels: Labels, clients: int, per_client: int, equal: bool, rng: np.random.Generator) -> Shards:
+def by_labels(labels: Labels, clients: int, per_client: int, choose: Scheme, rng: np.random.Generator) -> Shards:
     """#C=k: `per_client` labels each; a label's samples are dealt evenly to the clients that hold it.
 
-    NIID-Bench: client i holds label i mod C and k−1 others at random, so sizes differ. `equal`: holders are
+    NIID-Bench: client i holds label i mod C and k−1 others at random, so sizes differ. Equal: holders are
     spread evenly over the labels, so that clients hold equally many samples of a balanced data set where n·k is a
-    multiple of the number of labels.
+    multiple of the number of labels. Cyclic: client i holds the labels i … i+k−1 mod C, and equally many samples of a
+    balanced data set where n is a multiple of C.
     """
     classes = np.unique(labels)
     require(
         per_client <= len(classes),
         f"partition.classes={per_client}, but the data has {len(classes)} classes",
     )
-    choose = _balanced_labels if equal else _niid_bench_labels
     held = choose(clients, len(classes), per_client, rng)
     nobody = classes[~held.any(0)]
     require(
@@ -74,6 +78,18 @@ def _balanced_labels(clients: int, classes: int, per_client: int, rng: np.random
         rarest = np.lexsort((rng.random(classes), held.sum(0)))[:per_client]
         held[client, rarest] = True
     return held
+
+
+def _cyclic_labels(clients: int, classes: int, per_client: int, _: np.random.Generator) -> NDArray[np.bool_]:
+    after_first = (np.arange(classes) - np.arange(clients)[:, None]) % classes
+    return after_first < per_client
+
+
+SCHEMES: dict[str, Scheme] = {
+    "niid-bench": _niid_bench_labels,
+    "equal": _balanced_labels,
+    "cyclic": _cyclic_labels,
+}
 
 
 def _needed(fact: Labels | None, name: str) -> Labels:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from gammafl.config.schema import EvaluationSettings, ExponentialAverage, Faults, NoAverage, TailAverage
+from gammafl.config.schema import EvaluationSettings, ExponentialAverage, Faults, NoAverage, Sampler, TailAverage
 from gammafl.core.aggregate import Weighting
 from gammafl.core.errors import require
 from gammafl.core.layout import Layout
@@ -36,6 +36,7 @@ class Plan:
     evaluation: EvaluationSettings = EVALUATION
     faults: Faults = NO_FAULTS
     upload_limits: Limits = NO_LIMITS
+    sampler: Sampler = "replacement"
 
     def __post_init__(self) -> None:
         require(

@@ -65,7 +65,7 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
             record["refused"] = {str(client): reason for client, reason in intake.refused.items()}
         if missing := len(participants) - len(accepted):
             record["missing"] = missing
-        if state.round % plan.evaluation.every == 0 or state.round == plan.rounds:
+        if plan.evaluation.due(state.round, plan.rounds):
             with timing.phase("evaluation"):
                 record |= evaluate(plan, state)
         yield record

@@ -13,13 +13,15 @@ def summarise(plan: Plan, totals: Totals, records: Sequence[Record], wall_second
     """Sizes are in bytes; `*_per_client` is what a client sends that takes part in every round.
 
     `value_bytes_per_client` counts the kept values and no positions, as the paper's tables do; all other
-    sizes are of the messages as they were sent.
+    sizes are of the messages as they were sent. `best` is picked from `evaluations` looks at the test set.
     """
-    metrics = [record["metric"] for record in records if "metric" in record]
-    require(bool(metrics), "a summary needs at least one evaluation")
+    evaluated = [record for record in records if "metric" in record]
+    require(bool(evaluated), "a summary needs at least one evaluation")
+    metrics = [record["metric"] for record in evaluated]
+    in_tail = [r["metric"] for r in evaluated if plan.evaluation.in_tail(r["round"], plan.rounds)]
     whole = totals.uploads * plan.layout.tail  # running statistics, which are sent as they are
     sparse = totals.kept - whole
-    tail = metrics[-plan.evaluation.last :]
+    tail = (in_tail or metrics)[-plan.evaluation.last :]
     last = records[-1]
     best = max if plan.task.higher_is_better else min
     return {
@@ -33,6 +35,7 @@ def summarise(plan: Plan, totals: Totals, records: Sequence[Record], wall_second
         "last_mean": sum(tail) / len(tail),
         "last_count": len(tail),
         "best": best(metrics),
+        "evaluations": len(metrics),
         "averaged": last.get("averaged_metric"),
         "final_loss": last["loss"],
         "averaged_loss": last.get("averaged_loss"),

@@ -10,7 +10,7 @@ from gammafl.experiments.results import Results, difference
 from gammafl.paper.comparisons import QUICK, better, interval_picture, scale_of, spread, title_of
 from gammafl.paper.printed import kept_by_paper, printed
 from gammafl.report.pictures import Picture
-from gammafl.report.tables import TextTable
+from gammafl.report.tables import PICKED, TextTable, best_of
 from gammafl.runs.progress import show_bytes
 
 MIB = 1 << 20
@@ -25,14 +25,16 @@ def traffic_table(results: Results) -> list[TextTable]:
         if results.has(classes=c, method=method)
     ]
     metric = "accuracy" if scale_of(results)[1] == "points" else scale_of(results)[1]
+    best = best_of(run.figures for run in results.runs)
     columns = [
-        "#C, method", f"{metric}, last", "paper", "final", "averaged", "kept %", "paper", "values only MiB", "paper",
-        "measured uplink", "reduced to %",
+        "#C, method", f"{metric}, last", "paper", "final", best, "averaged", "kept %", "paper", "values only MiB",
+        "paper", "measured uplink", "reduced to %",
     ]  # fmt: skip
     note = (
-        "last: mean of the last evaluations; averaged: the server's averaged model; ± over seeds. Values only is the "
-        "paper's accounting, without positions; measured uplink is the length of the encoded messages. Both are of a "
-        "client that takes part in every round. Top-k and STC keep as many entries as γ-FedHT and γ-FedHT-Q."
+        f"last: mean of the last evaluations; {PICKED}; averaged: the server's averaged model; ± over seeds. "
+        "Values only is the paper's accounting, without positions; measured uplink is the length of the encoded "
+        "messages. Both are of a client that takes part in every round. Top-k and STC keep as many entries as γ-FedHT "
+        "and γ-FedHT-Q."
     )
     return [TextTable(f"{results.study}: {results.task}, {results.seeds_in_words()}", columns, rows, note)]
 
@@ -47,6 +49,7 @@ def _row(results: Results, c: str, method: str) -> list[str]:
         spread(results, "last_mean", cell, scale),
         f"{paper.accuracy:.2f}" if paper else "–",
         spread(results, "final", cell, scale),
+        spread(results, "best", cell, scale),
         spread(results, "averaged", cell, scale),
         spread(results, "kept_fraction", cell, 100, 3),
         f"{kept_by_paper(paper, method):g}" if paper else "–",

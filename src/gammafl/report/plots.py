@@ -36,15 +36,17 @@ def comparison_figure(runs: Mapping[str, Sequence[Records]], metric: str, title:
     figure, panels = plt.subplots(1, 2, figsize=(11, 5), sharey=True, constrained_layout=True)
     scale, unit = {"accuracy": (100, " (%)"), "perplexity": (1, " (log scale)")}.get(metric, (1, ""))
     curves = {method: mean_curve(seeds) for method, seeds in runs.items()}
-    window = 1 + 2 * max(reach(len(values)) for _, _, values in curves.values())
+    even = {method: evened(*curve) for method, curve in curves.items()}
+    window = 1 + 2 * max(reach(len(values)) for _, _, values in even.values())
     colours = colours_of(list(curves))
     for method, (iterations, sent, values) in curves.items():
-        smooth = moving_average(values)
+        *even_x, even_values = even[method]
+        smooth = moving_average(even_values)
         colour, line = colours[method], "--" if method == "fedavg" else "-"
         look: dict[str, Any] = {"linestyle": line, "linewidth": 1.8, "marker": "o" if window == 1 else "", "ms": 4}
-        for axes, x in zip(panels, (iterations, sent), strict=True):
+        for axes, x, bold_x in zip(panels, (iterations, sent), even_x, strict=True):
             axes.plot(x, scale * values, color=colour, linewidth=0.5, alpha=0.25)
-            axes.plot(x, scale * smooth, color=colour, label=label_of(method), **look)
+            axes.plot(bold_x, scale * smooth, color=colour, label=label_of(method), **look)
     if metric == "perplexity":
         panels[0].set_yscale("log")
         plain_numbers(panels[0])
@@ -66,6 +68,18 @@ def mean_curve(seeds: Sequence[Records]) -> tuple[Curve, Curve, Curve]:
         curves.append([(r["iteration"], sent[i], r["metric"]) for i, r in enumerate(records) if "metric" in r])
     iterations, sent_mean, values = np.mean(np.array(curves, float), axis=0).T
     return iterations, sent_mean, values
+
+
+def evened(iterations: Curve, sent: Curve, values: Curve) -> tuple[Curve, Curve, Curve]:
+    """A curve whose points are equally far apart: where evaluations are nearer than elsewhere, their means."""
+    apart = np.diff(iterations, prepend=0).max()
+    stretches = np.ceil(iterations / apart)
+    groups = [stretches == stretch for stretch in np.unique(stretches)]
+
+    def means(row: Curve) -> Curve:
+        return np.array([row[group].mean() for group in groups])
+
+    return means(iterations), means(sent), means(values)
 
 
 def moving_average(values: Curve) -> Curve:

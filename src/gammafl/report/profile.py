@@ -10,8 +10,8 @@ from gammafl.config.schema import RunConfig
 from gammafl.core import threads
 from gammafl.core.arrays import Vector
 from gammafl.federated import rounds, server
-from gammafl.federated.batch_draws import Streams
 from gammafl.federated.plan import Plan
+from gammafl.federated.sampling import Sampling
 from gammafl.report.tables import TextTable
 from gammafl.runs.execute import make_plan
 
@@ -73,7 +73,7 @@ def operators_table(config: RunConfig, data_dir: Path | None, rounds_profiled: i
 
 def _train(plan: Plan, model: Vector, number: int) -> None:
     participants = server.pick_participants(plan, number)
-    rngs = Streams(plan.seed, "batches", number, participants)
+    rngs = Sampling(plan).streams(number, participants)
     with torch.random.fork_rng(devices=[]):
         for _ in plan.task.train(participants, model, server.round_stepsizes(plan, number), rngs):
             pass

@@ -1,7 +1,7 @@
 """Tables: rich for a terminal, the same rows as Markdown for documents."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any
@@ -14,6 +14,7 @@ from gammafl.methods.registry import entry_named, label_of, names
 from gammafl.runs.progress import show_bytes, show_metric
 
 Summary = dict[str, Any]
+PICKED = "best: of all evaluations of a run, picked on the test set"
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ def comparison_table(title: str, summaries: Sequence[Summary]) -> TextTable:
                 label_of(method),
                 spread(runs, "last_mean"),
                 spread(runs, "final"),
+                spread(runs, "best"),
                 spread(runs, "averaged"),
                 f"{100 * mean(run['kept_fraction'] for run in runs):.2f}%",
                 show_bytes(uplink),
@@ -85,6 +87,7 @@ def comparison_table(title: str, summaries: Sequence[Summary]) -> TextTable:
             "method",
             f"{first['metric']}, last {first['last_count']}",
             "final",
+            best_of(summaries),
             "averaged model",
             "kept",
             "uplink per client",
@@ -92,7 +95,7 @@ def comparison_table(title: str, summaries: Sequence[Summary]) -> TextTable:
         ],
         rows,
         f"{count_of(len({s['seed'] for s in summaries}), 'seed')}, {first['iterations']} iterations; ± over seeds; "
-        f"uplink measured from encoded messages{_equal_traffic(methods)}",
+        f"{PICKED}; uplink measured from encoded messages{_equal_traffic(methods)}",
     )
 
 
@@ -115,6 +118,15 @@ def spread(runs: Sequence[Summary], key: str) -> str:
     return f"{text} ±{scale * stdev(values):.2f}"
 
 
+def best_of(figures: Iterable[Mapping[str, Any]]) -> str:
+    """'best of 100', of so many evaluations a run; 'best of 40 to 100', or plain 'best' where it is not known."""
+    counts: list[int] = [one.get("evaluations") or 0 for one in figures]
+    fewest, most = min(counts, default=0), max(counts, default=0)
+    if not fewest:
+        return "best"
+    return f"best of {most}" if fewest == most else f"best of {fewest} to {most}"
+
+
 def times_less(full: float, uplink: float) -> str:
     """'23.4×'; '–' where nothing was sent at all."""
     return f"{full / uplink:.1f}×" if uplink else "–"
@@ -127,7 +139,7 @@ def run_table(summary: Summary, path: str) -> TextTable:
     rows = [
         [f"{summary['metric']}, final", spread(single, "final")],
         [f"{summary['metric']}, mean of last {summary['last_count']}", spread(single, "last_mean")],
-        [f"{summary['metric']}, best", spread(single, "best")],
+        [f"{summary['metric']}, {best_of(single)}", spread(single, "best")],
         [f"{summary['metric']}, averaged model", spread(single, "averaged")],
         ["kept", f"{100 * summary['kept_fraction']:.3f}%"],
         [
@@ -139,4 +151,4 @@ def run_table(summary: Summary, path: str) -> TextTable:
         ["peak memory", show_bytes(summary["peak_memory_bytes"])],
     ]
     title = f"{label_of(summary['method'])} on {summary['task']}, seed {summary['seed']}"
-    return TextTable(title, ["", "value"], rows, f"in {path}")
+    return TextTable(title, ["", "value"], rows, f"in {path}; {PICKED}")

@@ -44,6 +44,7 @@ class SummaryFacts(Facts):
     last_mean: float
     last_count: Count
     best: float
+    evaluations: Count | None = None
     averaged: float | None
     kept_fraction: float
     kept_per_upload: float

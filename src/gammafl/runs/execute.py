@@ -166,6 +166,7 @@ def make_plan(config: RunConfig, data_dir: Path | None, say: Say) -> Plan:
         evaluation=config.evaluation,
         faults=config.faults,
         upload_limits=Limits(**config.limits.model_dump()),
+        sampler=config.sampler,
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from gammafl.core.errors import not_installed, require
 
@@ -16,7 +16,7 @@ except ModuleNotFoundError:
 from torch import nn
 from torch.utils.data import Dataset
 
-from gammafl.config.schema import EvaluationSettings
+from gammafl.config.schema import EvaluationSettings, Sampler
 from gammafl.core.aggregate import Weighting
 from gammafl.core.compressors import Compressor
 from gammafl.core.method import Method, as_method
@@ -80,6 +80,7 @@ def simulate(
     local_steps: int = 5,
     participation: float = 0.5,
     batch_size: int = 50,
+    sampler: Sampler = "replacement",
     seed: int = 0,
     keep: float = 0.01,
     loss: Loss | None = None,
@@ -96,6 +97,8 @@ def simulate(
     keep          the kept fraction, for a method that is given by name
     stepsize      γ_t: a number, or a function of t such as `gf.InverseDecay(50, 500)`
     iterations    T, a multiple of `local_steps` (E)
+    sampler       batches are drawn anew in each step ("replacement"), or in passes over a client's samples, each in a
+                  new order ("epochs") or all in one ("epochs-fixed")
     loss          a mean over a batch; by default cross-entropy
     metric        what is reported of the test set
     buffers       what becomes of running statistics: "travel" or "local"
@@ -104,7 +107,7 @@ def simulate(
 
     Data sets that draw random numbers should draw them from torch, whose state the seed fixes.
     """
-    _check_arguments(participation, batch_size, seed, evaluate_every, averaging)
+    _check_arguments(participation, batch_size, seed, evaluate_every, averaging, sampler)
     task = torch_task(
         model, client_datasets, test_dataset, batch_size, loss=loss, metric=metric, buffers=buffers, name="custom"
     )
@@ -120,6 +123,7 @@ def simulate(
         weights=weights,
         averaging=server.AVERAGINGS[averaging],
         evaluation=EvaluationSettings(every=evaluate_every),
+        sampler=sampler,
     )
     began = time.perf_counter()
     with torch.random.fork_rng(devices=[]), _torch_threads_restored():
@@ -148,10 +152,14 @@ def _method(method: str | Method | Compressor, keep: float) -> Method:
     return method_named(method, keep=keep) if isinstance(method, str) else as_method(method)
 
 
-def _check_arguments(participation: float, batch_size: int, seed: int, evaluate_every: int, averaging: str) -> None:
+def _check_arguments(
+    participation: float, batch_size: int, seed: int, evaluate_every: int, averaging: str, sampler: str
+) -> None:
     require(0 < participation <= 1, f"participation must be in (0, 1], got {participation}")
     require(batch_size >= 1, f"batch_size must be at least 1, got {batch_size}")
     require(seed >= 0, f"seed must not be negative, got {seed}")
     require(evaluate_every >= 1, f"evaluate_every must be at least 1, got {evaluate_every}")
     known = ", ".join(server.AVERAGINGS)
     require(averaging in server.AVERAGINGS, f"averaging must be one of {known}, got {averaging!r}")
+    samplers = ", ".join(get_args(Sampler))
+    require(sampler in get_args(Sampler), f"sampler must be one of {samplers}, got {sampler!r}")

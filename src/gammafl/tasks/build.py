@@ -27,6 +27,11 @@ def build_task(config: RunConfig, split: Split, data_dir: Path | None, say: Say)
     task = own_task(config) if own else _preset_task(config, split, data_dir, say)
     if isinstance(task, TorchTask):
         task.evaluation_samples = config.evaluation.samples
+    else:
+        require(
+            config.sampler == "replacement",
+            f"sampler = {config.sampler!r} is for tasks that gf.torch_task makes; {config.task} draws its own batches",
+        )
     return task
 
 

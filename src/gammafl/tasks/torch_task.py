@@ -31,9 +31,9 @@ class TorchTask:
     """`module` trained by SGD on `clients` with batches of `batch_size`, evaluated on `test`.
 
     The metric is the share of right answers ("accuracy"), exp(mean loss) ("perplexity") or the mean loss itself
-    ("loss"); `loss` must be a mean over the samples of a batch. Batches are drawn uniformly with replacement, as
-    the paper's stochastic gradient assumes. `initialise` resets the module's weights; without it every seed
-    starts from the weights the module came with.
+    ("loss"); `loss` must be a mean over the samples of a batch. Batches are drawn from the streams that
+    `train` is given: uniformly with replacement, as the paper's stochastic gradient assumes, or in passes (`Passes`).
+    `initialise` resets the module's weights; without it every seed starts from the weights the module came with.
     """
 
     def __init__(
@@ -103,8 +103,8 @@ class TorchTask:
             return
         torch.set_num_threads(1)
         fetches = [
-            partial(self._fetch, self.clients[client], model, stepsizes, rng)
-            for client, rng in zip(clients, rngs, strict=True)
+            partial(self._fetch, self.clients[client], model, stepsizes, rngs, number)
+            for number, client in enumerate(clients)
         ]
         yield from self._replicas.train(fetches, len(stepsizes), threads.count())
 
@@ -119,9 +119,11 @@ class TorchTask:
         found = [table for table in tables if table is not None and table.inputs.shape[1] == features]
         return found if len(found) == len(clients) else None
 
-    def _fetch(self, samples: Samples, model: Vector, stepsizes: Vector, rng: np.random.Generator) -> Training:
+    def _fetch(
+        self, samples: Samples, model: Vector, stepsizes: Vector, rngs: Sequence[np.random.Generator], number: int
+    ) -> Training:
         """What a client trains on in a round, in one gather."""
-        draws = rng.integers(len(samples), size=len(stepsizes) * self.batch_size)
+        draws, rng = streams.drawn(rngs, number, len(samples), len(stepsizes) * self.batch_size)
         _seed_torch(rng)  # for what the data set draws, and the module after it
         inputs, targets = samples.batch(draws)
         return Training(model, inputs, targets, stepsizes, torch.get_rng_state())
