@@ -1,6 +1,7 @@
 """What many tests share: small real tasks, and the readable form of Algorithm 1, lines 12-13."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,18 @@ def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def registry_as_before() -> Iterator[None]:
+    """Methods that a test registers are forgotten after it."""
+    from gammafl.methods.registry import REGISTRY, names
+
+    names()  # loads those of the package
+    before = dict(REGISTRY)
+    yield
+    REGISTRY.clear()
+    REGISTRY.update(before)
 
 
 def repeatable(summary: dict[str, Any]) -> dict[str, Any]:

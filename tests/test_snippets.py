@@ -1,7 +1,8 @@
 """What the documentation shows can be typed: every block of Python runs on its own, every command is one.
 
 Commands that take seconds and need nothing that is not in the package run, in their page's order; of the others, the
-command, its options and its settings must exist. A block whose first line names a file is that file.
+command, its options and its settings must exist. A block whose first line names a file is that file, which other blocks
+of its page can import.
 """
 
 import re
@@ -33,7 +34,10 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "results/README.md", *sorted(ROOT.glob("docs/*.md"))]
 PAGES += sorted(ROOT.glob("examples/**/*.md"))
 COMMAND = re.compile(r"(?:[A-Z_]+=\S+ )*(gammafl|make|python|pip|flwr|flower-superlink|flower-supernode) ")
-QUICK = [["tasks"], ["calibrate"], ["data", "list"], ["study", "list"], ["run", "logistic-mini"]]
+QUICK = [["tasks"], ["methods"], ["calibrate"], ["data", "list"], ["study", "list"], ["run", "logistic-mini"]]
+QUICK += [["compare", "logistic-mini", "--methods", "gamma-fedht,top-k,own.py:mine"]]
+
+pytestmark = pytest.mark.usefixtures("registry_as_before")
 
 
 class Snippet(NamedTuple):
@@ -73,11 +77,12 @@ def of_kind(*kinds: str) -> pytest.MarkDecorator:
 
 
 def test_every_block_has_a_kind_that_is_tested() -> None:
-    assert {snippet.kind for snippet in SNIPPETS} == {"python", "diff", "command", "inline"}
+    assert {snippet.kind for snippet in SNIPPETS} == {"python", "diff", "toml", "command", "inline"}
 
 
 @of_kind("python")
-def test_a_block_of_python_runs_on_its_own(snippet: Snippet, in_tmp: Path) -> None:
+def test_a_block_of_python_runs_on_its_own(snippet: Snippet, in_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import_files(snippet.page, monkeypatch)
     exec(compile(snippet.text, str(snippet), "exec"), {"__name__": "__main__"})
 
 
@@ -86,6 +91,11 @@ def test_a_block_of_python_runs_on_its_own(snippet: Snippet, in_tmp: Path) -> No
 def test_a_difference_runs_before_and_after(snippet: Snippet, left_out: str, in_tmp: Path) -> None:
     lines = [line[2:] for line in snippet.text.splitlines() if not line.startswith(left_out)]
     exec(compile("\n".join(lines), str(snippet), "exec"), {"__name__": "__main__"})
+
+
+@of_kind("toml")
+def test_a_block_of_toml_can_be_read(snippet: Snippet) -> None:
+    assert tomllib.loads(snippet.text)
 
 
 @of_kind("command", "inline")
@@ -110,11 +120,21 @@ def test_a_command_can_be_given(snippet: Snippet, in_tmp: Path) -> None:
         check_flower(program, arguments)
 
 
-def write_files(page: str) -> None:
-    """The blocks of a page that are files, where the commands find them."""
+def write_files(page: str) -> list[Path]:
+    """The blocks of a page that are files, in the working directory, where the commands find them."""
+    files = []
     for snippet in SNIPPETS:
         if (snippet.page, snippet.kind) == (page, "python") and (named := re.match(r"# (\w+\.py)\n", snippet.text)):
-            Path(named[1]).write_text(snippet.text)
+            files.append(Path(named[1]))
+            files[-1].write_text(snippet.text)
+    return files
+
+
+def import_files(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same, where Python finds them: those of an earlier test are forgotten."""
+    monkeypatch.syspath_prepend(Path.cwd())
+    for file in write_files(page):
+        sys.modules.pop(file.stem, None)
 
 
 def check_gammafl(arguments: list[str], may_be_a_name: bool) -> None:

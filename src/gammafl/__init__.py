@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gammafl.core.values import Exact as Exact
     from gammafl.core.values import Half as Half
     from gammafl.core.values import Ternary as Ternary
+    from gammafl.core.values import Values as Values
     from gammafl.core.wire import decode as decode
     from gammafl.core.wire import encode as encode
     from gammafl.federated.endpoints import Client as Client
@@ -83,6 +84,7 @@ _HOMES = {
         "Exact",
         "Half",
         "Ternary",
+        "Values",
     ),
     "gammafl.core.wire": (
         "decode",
