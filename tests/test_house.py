@@ -72,3 +72,14 @@ def test_every_public_name_can_be_used() -> None:
         assert getattr(gammafl, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         gammafl.nothing  # noqa: B018
+
+
+def test_what_gammafl_raises_has_one_root_and_says_whose_fault_it_is() -> None:
+    """A user's mistake, a peer's bytes and numerics are told apart; each is also what Python calls it."""
+    kinds = {"InputError": ValueError, "WireError": ValueError, "DivergedError": ArithmeticError}
+    for name, kind in kinds.items():
+        error = getattr(gammafl, name)
+        assert issubclass(error, gammafl.GammaflError)
+        assert issubclass(error, kind)
+    assert not issubclass(gammafl.WireError, gammafl.InputError)
+    assert not issubclass(gammafl.DivergedError, gammafl.InputError)

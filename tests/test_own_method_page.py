@@ -10,8 +10,8 @@ import pytest
 
 import gammafl as gf
 from tests.conftest import vectors
+from tests.flower.problem import run as run_flower
 from tests.problems import Quadratic
-from tests.runtimes.flower.problem import run as run_flower
 from tests.test_snippets import ROOT, SNIPPETS, import_files
 
 PAGE = "docs/own-method.md"
@@ -64,7 +64,7 @@ def test_as_a_package_it_is_a_name_that_follows_its_leader(in_tmp: Path) -> None
         sys.path.insert(0, sys.argv[1])
         import gammafl as gf
         from gammafl.methods.registry import OURS, entry_named, names
-        from gammafl.studies.compare import check_methods
+        from gammafl.experiments.compare import check_methods
         assert names() == [*OURS, "sampled-top-k"]
         assert gf.method_named("sampled-top-k:k=7").compressor.k == 7
         assert entry_named("sampled-top-k").label == "sampled Top-k"

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from gammafl.core.compressors import GammaFedHT as GammaFedHT
     from gammafl.core.compressors import HardThreshold as HardThreshold
     from gammafl.core.compressors import TopK as TopK
+    from gammafl.core.errors import DivergedError as DivergedError
+    from gammafl.core.errors import GammaflError as GammaflError
     from gammafl.core.errors import InputError as InputError
     from gammafl.core.errors import WireError as WireError
     from gammafl.core.layout import Layout as Layout
@@ -56,6 +58,8 @@ _HOMES = {
         "TopK",
     ),
     "gammafl.core.errors": (
+        "DivergedError",
+        "GammaflError",
         "InputError",
         "WireError",
     ),

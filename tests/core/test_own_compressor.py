@@ -73,7 +73,7 @@ MISTAKES: dict[str, tuple[Compressor | gf.Method, str]] = {
     "returns a pair": (Returns(([1], [2.0])), "got tuple"),
     "returns another dimension": (Returns(gf.SparseUpdate(31, [1], [2.0])), "31 elements, not 30"),
     "returns positions twice": (Returns(gf.SparseUpdate(30, [1, 1], [2.0, 2.0])), "do not increase"),
-    "returns NaN": (Returns(gf.SparseUpdate(30, [1], [np.nan])), "must move what it returns"),
+    "returns NaN": (Returns(gf.SparseUpdate(30, [1], [np.nan])), "not finite"),
     "leaves something after all": (LeavesNothing(), "leaves_a_rest = False but left"),
     "forgets, with rounded values": (gf.Method(Forgetful(), values=gf.Half()), "must move what it returns"),
 }
@@ -89,6 +89,50 @@ def test_a_mistake_is_a_sentence_and_the_residual_stays(mistake: str) -> None:
     assert memory.residual.tobytes() == start.tobytes()
     with pytest.raises(gf.InputError, match=sentence):
         as_method(method)(delta, at(5))
+
+
+class Viewing(EveryThird):
+    """Returns a view, and then zeroes what it shows."""
+
+    def take(self, vector: Vector, moment: gf.Moment) -> gf.SparseUpdate:
+        update = gf.SparseUpdate(vector.size, np.arange(10), vector[:10])
+        vector[:10] = 0
+        return update
+
+
+def test_a_view_that_was_zeroed_is_told_from_a_forgotten_zero() -> None:
+    with pytest.raises(gf.InputError, match="Copy what you return before you zero it"):
+        Viewing()(vectors(1, 30)[0])
+
+
+def test_a_class_in_place_of_a_compressor_is_asked_for_its_brackets() -> None:
+    with pytest.raises(gf.InputError, match=r"EveryThird; did you forget the \(\)\?"):
+        gf.Method(EveryThird)  # type: ignore[arg-type]
+
+
+class Random(EveryThird):
+    """Sends ten places by the key."""
+
+    def take(self, vector: Vector, moment: gf.Moment) -> gf.SparseUpdate:
+        indices = np.sort(np.random.default_rng(moment.key).choice(vector.size, 10, replace=False))
+        values = vector[indices]
+        vector[indices] = 0
+        return gf.SparseUpdate(vector.size, indices, values)
+
+
+def test_every_client_and_round_has_a_key_of_its_own_and_a_run_is_repeatable() -> None:
+    keys: list[int] = []
+
+    class Spy(Random):
+        def take(self, vector: Vector, moment: gf.Moment) -> gf.SparseUpdate:
+            keys.append(moment.key)
+            return super().take(vector, moment)
+
+    first, again = (run(plan_for(Spy())) for _ in range(2))
+    assert len(keys) == 2 * 80
+    assert keys[:80] == keys[80:]
+    assert len(set(keys)) == 80
+    assert first[0].model.tobytes() == again[0].model.tobytes()
 
 
 def test_the_residual_stays_when_a_compressor_fails() -> None:

@@ -117,6 +117,35 @@ def test_a_function_in_a_file_is_a_method(own: str) -> None:
         method_named(f"{own}:every_nth:n=0.5")
 
 
+def test_what_register_says_in_a_file_counts_for_the_file_too(in_tmp: Path, registry_as_before: None) -> None:
+    line = '@gf.register("nth", label="n-th", colour="#123456", follows="ht")\n'
+    decorated = OWN.replace("def every_nth(", f"{line}def every_nth(")
+    (in_tmp / "registered.py").write_text(decorated)
+    entry = entry_named("registered.py:every_nth")
+    assert (entry.label, entry.colour, entry.follows) == ("n-th", "#123456", "ht")
+    assert str(method_named("registered.py:every_nth:n=5")) == "registered.py:every_nth:n=5"
+    assert str(method_named("nth:n=5")) == "nth:n=5"
+
+
+def test_a_file_without_a_function_and_a_setting_without_a_value_are_asked_for(in_tmp: Path) -> None:
+    (in_tmp / "needy.py").write_text("import gammafl as gf\ndef needy(n: int):\n    return gf.top_k(k=n)\n")
+    with pytest.raises(gf.InputError, match=r"which function of needy\.py makes the method"):
+        method_named("needy.py:")
+    with pytest.raises(gf.InputError, match=r"needs n: write needy.py:needy:n=…"):
+        method_named("needy.py:needy")
+    assert method_named("needy.py:needy:n=3").compressor == gf.TopK(3)
+
+
+def test_a_function_that_makes_a_method_stands_for_it() -> None:
+    def mine(keep: float = 0.25) -> gf.Method:
+        return gf.Method(gf.TopK(keep))
+
+    assert registry.resolve(mine) == registry.named("mine", mine)()
+    assert registry.resolve(gf.top_k) == gf.top_k()
+    with pytest.raises(gf.InputError, match="a method is a"):
+        registry.resolve(gf.TopK)
+
+
 def test_a_list_is_split_between_methods_and_not_between_their_settings() -> None:
     assert split_list("a, top-k:keep=0.1,scope=tensor,own.py:f:n=3,m=4,b,") == [
         "a",

@@ -88,7 +88,7 @@ def test_a_data_set_with_items_does_what_its_tensors_do() -> None:
 
 def test_a_run_that_diverges_says_so() -> None:
     clients, test = blobs()
-    with pytest.raises(gf.InputError, match="not finite"):
+    with pytest.raises(gf.DivergedError, match="not finite"):
         gf.simulate(network(), clients, test, method="fedavg", stepsize=gf.Constant(1e30), iterations=50)
 
 

@@ -15,7 +15,7 @@ from gammafl.bench.commands import app as bench_app
 from gammafl.cli.parsing import Commands, command_again, command_line, need_torch, numbers, told_how_to_go_on
 from gammafl.cli.studies import report as report_command
 from gammafl.cli.studies import study as study_command
-from gammafl.core.errors import InputError
+from gammafl.core.errors import GammaflError, InputError
 
 if TYPE_CHECKING:
     from gammafl.config.schema import RunConfig
@@ -169,7 +169,7 @@ def methods(
         return
     entry = entry_named(name)
     print(f"{entry.name} ({entry.label})\n\n{entry.about.partition('>>>')[0].strip()}\n")
-    settings = [f"{key}={value}" for key, value in entry.parameters.items() if value is not None]
+    settings = [f"{key}={value}" for key, value in entry.defaults.items()]
     if settings:
         print(f"defaults: {', '.join(settings)}")
     if entry.follows:
@@ -298,7 +298,7 @@ def _default_out(config: "RunConfig", resume: bool) -> Path:
     from gammafl.runs.directory import free_directory, latest_directory
 
     choose = latest_directory if resume else free_directory
-    return choose(Path("runs"), f"{_short(config.task)}-{config.method}-seed{config.seed}")
+    return choose(Path("runs"), f"{_short(config.task)}-{_short(config.method)}-seed{config.seed}")
 
 
 def _short(task: str) -> str:
@@ -313,7 +313,7 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # λ on a terminal that has no Greek
     try:
         app()
-    except InputError as error:
+    except GammaflError as error:
         _fail(str(error))
     except OSError as error:
         _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))

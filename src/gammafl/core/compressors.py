@@ -54,7 +54,15 @@ class Compressor(ABC):
 
     def __call__(self, vector: Any, moment: Moment = ALONE) -> SparseUpdate:
         """What would be sent of `vector` (numpy's, torch's on the CPU, or a list), which is left as it is."""
-        return self.take(floats_of(vector, "vector").copy(), moment)
+        from gammafl.core.method import Method  # which is made of compressors
+
+        whole = floats_of(vector, "vector")
+        rest = whole.copy()
+        update = self.take(rest, moment)
+        method = Method(self)
+        if not method.proven:
+            method.check(whole, update, rest)
+        return update
 
 
 @dataclass(frozen=True)

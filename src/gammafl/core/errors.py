@@ -1,20 +1,24 @@
-"""What a user can do wrong. Each message names what was wrong and what to do about it."""
+"""What can go wrong. Each message names what was wrong and what to do about it."""
 
 
-class InputError(ValueError):
-    """A mistake in what was given to gammafl; the command line prints it as one line, exit code 2."""
+class GammaflError(Exception):
+    """All that gammafl raises on purpose; the command line prints it as one line, exit code 2."""
 
 
-class DivergedError(InputError):
+class InputError(GammaflError, ValueError):
+    """A mistake in what was given to gammafl."""
+
+
+class WireError(GammaflError, ValueError):
+    """Bytes from elsewhere that are not what they should be: docs/wire-format.md."""
+
+
+class DivergedError(GammaflError, ArithmeticError):
     """An update that holds NaN or infinity: training went beyond what numbers can hold."""
 
 
 class ProcessDiedError(InputError):
     """One of several processes ended before its run did; the others' runs are kept."""
-
-
-class WireError(InputError):
-    """Bytes that are not a well-formed message of docs/wire-format.md."""
 
 
 def not_installed(package: str, extra: str) -> InputError:

@@ -52,7 +52,8 @@ class Method:
             "values": (self.values, Values),
         }
         for part, (value, kind) in parts.items():
-            require(isinstance(value, kind), f"the {part} of a method must be a {kind.__name__}, got {value!r}")
+            hint = f"{value.__name__}; did you forget the ()?" if isinstance(value, type) else repr(value)
+            require(isinstance(value, kind), f"the {part} of a method must be a {kind.__name__}, got {hint}")
         if not self.name:
             object.__setattr__(self, "name", type(self.compressor).__name__)
 
@@ -140,11 +141,17 @@ class Method:
         require(update.dim == size, f"{name}.take returned an update of {update.dim} elements, not {size}")
         ordered = update.entire or bool((update.indices[:-1] < update.indices[1:]).all())
         require(ordered, f"{name}.take returned positions that do not increase; sort them, each once")
+        require(bool(np.isfinite(update.values).all()), f"{name}.take returned values that are not finite")
         sent, whole = update.dense().astype(np.float64), vector.astype(np.float64)
         sizes = np.abs(whole) + np.abs(sent) + np.abs(rest)
-        wrong = np.flatnonzero(~(np.abs(whole - sent - rest) <= ROUNDING * sizes))  # also where NaN is sent
+        wrong = np.flatnonzero(~(np.abs(whole - sent - rest) <= ROUNDING * sizes))
         if wrong.size:
             j = wrong[0]
+            if sent[j] == rest[j] == 0:
+                raise InputError(
+                    f"{name}.take lost what was at position {j}: it returned 0 and left 0 of {whole[j]:g}. Copy what"
+                    " you return before you zero it: values = vector[indices].copy()"
+                )
             raise InputError(
                 f"{name}.take must move what it returns out of the vector: at position {j} it returned {sent[j]:g} and"
                 f" left {rest[j]:g} of {whole[j]:g}; write vector[indices] = 0 there, or vector[indices] -= values"

@@ -17,7 +17,7 @@ class Moment:
     iterations   T
     scale        what a threshold is multiplied by: the number that a level has found (`core/levels.py`)
     layout       the tensors of the vector; None where nobody said
-    key          random bits for this client and round
+    key          64 random bits for this client and round: np.random.default_rng(moment.key)
     """
 
     t: int = 0
@@ -39,6 +39,24 @@ class Moment:
     def of(self, layout: Layout) -> "Moment":
         """The same moment for a vector of this layout."""
         return replace(self, layout=layout)
+
+
+def key_of(*numbers: int) -> int:
+    """64 random bits that these numbers fix, such as seed, round and client (splitmix64).
+
+    >>> key_of(0, 1, 2) == key_of(0, 1, 2) != key_of(0, 2, 1)
+    True
+    """
+    key = 0
+    for number in numbers:
+        key = (key ^ (number & WORD)) + 0x9E3779B97F4A7C15 & WORD
+        key = (key ^ key >> 30) * 0xBF58476D1CE4E5B9 & WORD
+        key = (key ^ key >> 27) * 0x94D049BB133111EB & WORD
+        key ^= key >> 31
+    return key
+
+
+WORD = 2**64 - 1
 
 
 @dataclass(frozen=True)

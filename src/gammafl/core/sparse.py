@@ -77,7 +77,7 @@ class SparseUpdate:
 
 def _positions(indices: ArrayLike, dim: int) -> NDArray[np.uint32]:
     """`indices` as unsigned 32-bit numbers below `dim`; compiled code relies on that."""
-    wanted = "a vector of whole numbers"
+    wanted = "a vector of whole numbers (np.flatnonzero makes them of a mask)"
     array = np.asarray(array_of(indices, "indices", wanted), order="C")
     if array.size == 0:
         return np.empty(0, np.uint32)

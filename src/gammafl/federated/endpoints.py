@@ -17,7 +17,7 @@ from gammafl.core import aggregate, kernels
 from gammafl.core.arrays import Vector
 from gammafl.core.compressors import Compressor
 from gammafl.core.errors import InputError, WireError, require
-from gammafl.core.method import Method, as_method
+from gammafl.core.method import Method
 from gammafl.core.moment import Schedule
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import decode
@@ -32,17 +32,13 @@ from gammafl.files import tensor_files
 from gammafl.files.disk_errors import storing
 from gammafl.files.reading import checked
 from gammafl.methods.description import describe
-from gammafl.methods.registry import method_named
+from gammafl.methods.registry import resolve
 
 MAGIC = b"gU\x01"
 LENGTH = struct.Struct("<H")
 """An upload is MAGIC, the length of the answer, the answer as JSON, and a message of docs/wire-format.md."""
 
 StateDict = dict[str, Any]
-
-
-def _method(method: Method | Compressor | str) -> Method:
-    return method_named(method) if isinstance(method, str) else as_method(method)
 
 
 class Client:
@@ -53,7 +49,7 @@ class Client:
     like     the model: a torch module, a dict of tensors or arrays, a vector, or a number of elements
 
     >>> import numpy as np
-    >>> method = method_named("top-k:k=2")
+    >>> method = resolve("top-k:k=2")
     >>> server, client = Server(method, Schedule(0.1, 100), like=5), Client("a", method, like=5)
     >>> model = np.zeros(5, np.float32)
     >>> upload = client.encode(model, model - [5, 1, 2, 3, 4], server.offer("a"))
@@ -67,7 +63,7 @@ class Client:
 
     def __init__(self, name: str, method: Method | Compressor | str, like: Any) -> None:
         self.name = name
-        self.method = _method(method)
+        self.method = resolve(method)
         self.layout = layout_like(like)
         self._state = ClientState.new(self.method, self.layout.dim, "")
 
@@ -208,7 +204,7 @@ class Server:
         limits: Limits = NO_LIMITS,
     ) -> None:
         require(local_steps >= 1, f"local_steps must be at least 1, got {local_steps}")
-        self.method = _method(method)
+        self.method = resolve(method)
         self.schedule = schedule
         self.layout = layout_like(like)
         self.local_steps = local_steps

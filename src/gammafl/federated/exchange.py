@@ -6,14 +6,15 @@ upload is open until an offer tells what became of it. This is the one protocol 
 """
 
 import secrets
-from dataclasses import dataclass
+import zlib
+from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
 from gammafl.core.layout import Layout
 from gammafl.core.method import Method
-from gammafl.core.moment import Moment
+from gammafl.core.moment import Moment, key_of
 from gammafl.core.sparse import SparseUpdate
 from gammafl.federated.client import Outbox
 from gammafl.federated.limits import Limits
@@ -152,8 +153,9 @@ class ClientState:
     def send(self, local: LocalUpdate, offer: Offer, layout: Layout, address: Address, again: bool) -> bytes:
         """The next upload (Algorithm 1, lines 11-14); or the open one again, and the new update waits its turn."""
         limits = Limits(entries=offer.entries, norm=offer.norm)
-        outbox = self.outbox
-        payload = outbox.send_again(local) if again else outbox.send(local, offer.moment(layout), limits)
+        outbox, key = self.outbox, key_of(zlib.crc32(self.incarnation.encode()), offer.round)
+        moment = replace(offer.moment(layout), key=key)
+        payload = outbox.send_again(local) if again else outbox.send(local, moment, limits)
         self.address = SEVERAL if again else address
         self.round = offer.round
         return payload

@@ -1,9 +1,10 @@
 """The in-process carrier: all clients in this process, real bytes between them and the server."""
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 from gammafl.core.arrays import Vector
-from gammafl.core.moment import Moment
+from gammafl.core.moment import Moment, key_of
 from gammafl.federated import server
 from gammafl.federated.client import Upload, start_after_loss
 from gammafl.federated.plan import Plan
@@ -51,7 +52,10 @@ class InProcess:
     def upload(self, client: int, local: LocalUpdate, round_number: int) -> list[Upload]:
         """What the client makes of its training: one upload."""
         limits, positions = self.plan.upload_limits, self.plan.positions
-        payload = self.residuals.outbox(client).send(local, self._moment, limits, positions)
+        moment = self._moment
+        if not self.plan.method.proven:  # ours draw no random numbers
+            moment = replace(moment, key=key_of(self.plan.seed, round_number, client))
+        payload = self.residuals.outbox(client).send(local, moment, limits, positions)
         self.residuals.lost.pop(client, None)  # it is in this one
         return [Upload(client, payload, local.loss, round_number)]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
-from gammafl.core.errors import InputError
+from gammafl.core.errors import GammaflError, InputError
 from gammafl.core.sparse import SparseUpdate
 from gammafl.federated import server
 from gammafl.federated.client import Upload
@@ -74,7 +74,7 @@ class Inbox:
         for node, content in {reply.metadata.src_node_id: reply.content for reply in in_order}.items():
             try:
                 self._sort_one(node, _answer(content, round_number), content, largest, mail)
-            except InputError as error:
+            except GammaflError as error:
                 mail.refused[node] = printable(str(error))
         self._settle_contests(mail)
         for node, reason in mail.refused.items():
@@ -170,7 +170,7 @@ def alike(contents: Iterable[RecordDict], weight_key: str) -> list[RecordDict]:
         try:
             weight_of(content, weight_key)
             found.append((_form(_only_metrics(content)), content))
-        except InputError as error:
+        except GammaflError as error:
             LOG.warning("gammafl: metrics left out: %s", printable(str(error)))
     if not found:
         return []

@@ -13,8 +13,8 @@ from flwr.common.constant import ErrorCode
 
 from gammafl.core import kernels
 from gammafl.core.arrays import Vector
-from gammafl.core.errors import InputError, require
-from gammafl.core.method import Method, as_method
+from gammafl.core.errors import GammaflError, InputError, require
+from gammafl.core.method import Method
 from gammafl.core.wire import decode
 from gammafl.federated.client import start_after_loss
 from gammafl.federated.exchange import ClientState
@@ -23,7 +23,7 @@ from gammafl.flower.disk import ClientDisk, state_directory
 from gammafl.flower.layout import Layout
 from gammafl.flower.messages import CHANGES, KEY, UPDATE, Answer, Holding, Offer, difference, message_record
 from gammafl.methods.description import build, describe, own_entries
-from gammafl.methods.registry import Entry
+from gammafl.methods.registry import Entry, resolve
 
 LOG = logging.getLogger("flwr")
 
@@ -49,7 +49,7 @@ def compress(
                    model
     """
     directory = state_directory() if state_dir is None else Path(state_dir)
-    own = None if method is None else describe(as_method(method))
+    own = None if method is None else describe(resolve(method))
     entries = own_entries(methods)
     require(forget_after is None or forget_after >= 1, f"forget_after must be at least 1 round, got {forget_after}")
 
@@ -65,7 +65,7 @@ def compress(
                 exchange = Exchange(message, context, offer, disk, forget_after, entries)
                 trains = message.metadata.message_type == MessageType.TRAIN
                 return exchange.train(call_next) if trains else exchange.evaluate(call_next)
-        except InputError as error:
+        except GammaflError as error:
             LOG.error("gammafl: %s", error)
             return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, f"gammafl: {error}"), reply_to=message)
 

@@ -15,8 +15,8 @@ from flwr.serverapp.strategy.strategy_utils import sample_nodes
 
 from gammafl.core import aggregate, kernels
 from gammafl.core.compressors import Compressor
-from gammafl.core.errors import InputError, require
-from gammafl.core.method import Method, as_method
+from gammafl.core.errors import GammaflError, InputError, require
+from gammafl.core.method import Method
 from gammafl.core.moment import Schedule
 from gammafl.core.stepsizes import Constant, Stepsize, as_stepsize
 from gammafl.federated import server
@@ -28,7 +28,7 @@ from gammafl.flower.inbox import Inbox, Letter, Mail, alike, printable
 from gammafl.flower.layout import WHOLE, Layout
 from gammafl.flower.messages import KEY, Holding, Offer
 from gammafl.methods.description import describe
-from gammafl.methods.registry import method_named
+from gammafl.methods.registry import resolve
 
 LOG = logging.getLogger("flwr")
 
@@ -81,7 +81,8 @@ class CompressedFedAvg(FedAvg):
         require(not isinstance(whole, str), f"whole must be a list of patterns, such as [{whole!r}]")
         known = ", ".join(server.AVERAGINGS)
         require(averaging in server.AVERAGINGS, f"averaging must be one of {known}, got {averaging!r}")
-        self.method = method_named(method, keep=keep) if isinstance(method, str) else as_method(method)
+        self.method = resolve(method, keep=keep)
+        self.description = describe(self.method)
         self.stepsize = None if stepsize is None else as_stepsize(stepsize)
         self.local_steps = local_steps
         self.min_accepted = min_accepted
@@ -127,7 +128,6 @@ class CompressedFedAvg(FedAvg):
         self.schedule = Schedule(self.stepsize or Constant(float(rate)), num_rounds * self.local_steps)
         self.scale = self.method.scale(self.layout.dim, self.schedule)
         self.training = secrets.token_hex(8)
-        self.description = describe(self.method)
         self.inbox = Inbox(self.layout.dim, self.limits, self.weighted_by_key)
         self.down = Downlink(self.layout, self.downlink)
         self._asked = 0
@@ -264,7 +264,7 @@ class CompressedFedAvg(FedAvg):
     def _note_version(self, reply: Message) -> None:
         try:
             answer = Holding.read(reply.content)
-        except InputError:
+        except GammaflError:
             return
         if answer is not None:
             self.down.holds(reply.metadata.src_node_id, answer.holds)

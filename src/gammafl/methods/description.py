@@ -11,7 +11,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from gammafl.core.compressors import Dense, GammaFedHT, HardThreshold, TopK
-from gammafl.core.errors import InputError
+from gammafl.core.errors import InputError, require
 from gammafl.core.levels import PaperLevel
 from gammafl.core.memory import ErrorFeedback, NoMemory
 from gammafl.core.method import Method
@@ -51,6 +51,7 @@ def build(description: str, own: Mapping[str, Entry] | None = None) -> Method:
 
 def own_entries(methods: Iterable[Callable[..., Any]]) -> dict[str, Entry]:
     """Factories that one side brings, by the names that the other side knows them by."""
+    require(not callable(methods), "methods= takes a list of functions that return a method")
     entries = {}
     for factory in methods:
         known = next((entry for entry in REGISTRY.values() if entry.factory is factory), None)
@@ -82,8 +83,8 @@ def _table(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float):
         return value
     raise InputError(
-        f"{value!r} can't be described to clients: write a function that makes the method, give it to"
-        " gammafl.flower.compress(methods=[…]) on the clients and use its result on the server"
+        f"{value!r} can't be described to clients by itself. Put @gf.register(…) above the function that makes the"
+        " method, or give that function instead of its result. Give it to compress(methods=[…]) on the clients too"
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, get_args, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from gammafl.core.compressors import Compressor
 from gammafl.core.errors import InputError, require
 from gammafl.core.method import Method, Setting, as_method
 from gammafl.core.names import did_you_mean
@@ -57,14 +58,22 @@ class Entry:
         """Hyperparameter → default."""
         return {name: p.default for name, p in inspect.signature(self.factory).parameters.items()}
 
+    @property
+    def defaults(self) -> dict[str, Setting]:
+        """Hyperparameter → default, for those that have one that is not None."""
+        return {key: value for key, value in self.parameters.items() if value not in (None, inspect.Parameter.empty)}
+
     def make(self, settings: Mapping[str, Setting]) -> Method:
         """The method with these hyperparameters, or one line that says which of them is wrong."""
         for key, value in settings.items():
             if key not in self.parameters:
                 known = ", ".join(self.parameters) or "none"
                 hint = did_you_mean(key, self.parameters)
-                raise InputError(f"{self.name} has no setting {key!r}{hint}; it has: {known}")
+                raise InputError(f"{self.name} has no setting {key!r}{hint or ';'} it has {known}")
             _check_type(self, key, value)
+        for key, default in self.parameters.items():
+            if default is inspect.Parameter.empty and key not in settings:
+                raise InputError(f"{self.name} needs {key}: write {self.name}:{key}=…")
         return self.factory(**settings)
 
 
@@ -142,11 +151,25 @@ def method_named(expression: str, settings: Mapping[str, Setting] | None = None,
     return entry.make({**usable, **wanted})
 
 
+def resolve(value: Any, **defaults: Setting) -> Method:
+    """The method that a user means: a method, a compressor, a name or expression, or a function that makes one.
+
+    `defaults` are for names, as in `method_named`.
+    """
+    if isinstance(value, str):
+        return method_named(value, None, **defaults)
+    if callable(value) and not isinstance(value, Method | Compressor | type):
+        method = as_method(value())
+        return method if method.factory_made else named(getattr(value, "__name__", "own"), value)()
+    return as_method(value)
+
+
 def split_expression(expression: str) -> tuple[str, dict[str, Setting]]:
     """`top-k:keep=0.001,scope=tensor` → ("top-k", {"keep": 0.001, "scope": "tensor"})."""
     name, colon, settings = expression.partition(":")
     if name.endswith(".py"):
         function, colon, settings = settings.partition(":")
+        require(bool(function), f"which function of {name} makes the method? Give {name}:FUNCTION")
         name = f"{name}:{function}"
     if not colon:
         return name, {}
@@ -222,9 +245,12 @@ def _load() -> None:
 @cache
 def _entry_of_file(name: str) -> Entry:
     function = function_in_file(name)
+    known = next((entry for entry in REGISTRY.values() if entry.factory is function), None)
+    factory = named(name, inspect.unwrap(function))
+    if known is not None:  # by @gf.register in the file
+        return replace(known, name=name, factory=factory)
     label = name.rpartition(":")[2].replace("_", " ")
-    colour = SPARE_COLOURS[zlib.crc32(name.encode()) % len(SPARE_COLOURS)]
-    return Entry(name, named(name, function), label, colour)
+    return Entry(name, factory, label, SPARE_COLOURS[zlib.crc32(name.encode()) % len(SPARE_COLOURS)])
 
 
 def _parsed(text: str) -> Setting:

@@ -19,7 +19,7 @@ from torch.utils.data import Dataset
 from gammafl.config.schema import EvaluationSettings, Sampler
 from gammafl.core.aggregate import Weighting
 from gammafl.core.compressors import Compressor
-from gammafl.core.method import Method, as_method
+from gammafl.core.method import Method
 from gammafl.core.stepsizes import Stepsize, as_stepsize
 from gammafl.federated import rounds, server
 from gammafl.federated.in_process import InProcess
@@ -27,7 +27,7 @@ from gammafl.federated.plan import Plan
 from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.rounds import Record
 from gammafl.federated.summary import summarise
-from gammafl.methods.registry import method_named
+from gammafl.methods.registry import resolve
 from gammafl.runs.progress import show_bytes, show_metric
 from gammafl.tasks.fast.replicas import Loss
 from gammafl.tasks.flat_module import Buffers
@@ -111,7 +111,7 @@ def simulate(
     task = torch_task(
         model, client_datasets, test_dataset, batch_size, loss=loss, metric=metric, buffers=buffers, name="custom"
     )
-    chosen, stepsize = _method(method, keep), as_stepsize(stepsize)
+    chosen, stepsize = resolve(method, keep=keep), as_stepsize(stepsize)
     plan = Plan(
         task=task,
         method=chosen,
@@ -146,10 +146,6 @@ def _torch_threads_restored() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _method(method: str | Method | Compressor, keep: float) -> Method:
-    return method_named(method, keep=keep) if isinstance(method, str) else as_method(method)
 
 
 def _check_arguments(
