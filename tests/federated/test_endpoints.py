@@ -217,3 +217,39 @@ def test_a_model_that_can_not_be_changed_in_place_is_refused() -> None:
     server.accept("a", client.encode([0.0, 0.0], [1.0, 2.0], server.offer("a")))
     with pytest.raises(gf.InputError, match="in place"):
         server.step([0.0, 0.0])
+
+
+class Own(gf.Compressor):
+    def take(self, vector: Vector, moment: gf.Moment) -> gf.SparseUpdate:
+        values = vector[:3].copy()
+        vector[:3] = 0
+        return gf.SparseUpdate(vector.size, np.arange(3), values)
+
+
+def test_a_compressor_of_ones_own_needs_no_name() -> None:
+    server, client = gf.Server(Own(), SCHEDULE, like=DIM), gf.Client("a", Own(), like=DIM)
+    model = np.zeros(DIM, np.float32)
+    server.accept("a", client.encode(model, model - dyadic(1), server.offer("a")))
+    assert server.step(model).kept == 3
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda saved: saved["facts"].update(number="x"),
+        lambda saved: saved["facts"].update(number=-1),
+        lambda saved: saved["facts"].pop("round"),
+        lambda saved: saved["facts"].update(method="another"),
+        lambda saved: saved["tensors"].update(open=np.zeros(5, np.uint8)),
+        lambda saved: saved["tensors"].update(residual=np.zeros(3, np.float32)),
+        lambda saved: saved["tensors"].update(residual=np.full(DIM, np.nan, np.float32)),
+    ],
+)
+def test_a_state_of_nonsense_is_refused_and_the_client_stays_as_it_was(spoil: Any) -> None:
+    server, client = gf.Server("top-k:k=2", SCHEDULE, like=DIM), gf.Client("a", "top-k:k=2", like=DIM)
+    client.encode(np.zeros(DIM), dyadic(1), server.offer("a"))
+    saved, before = copy.deepcopy(client.state_dict()), client.residual.tobytes()
+    spoil(saved)
+    with pytest.raises(gf.InputError, match="not a state of this client"):
+        client.load_state_dict(saved)
+    assert client.residual.tobytes() == before

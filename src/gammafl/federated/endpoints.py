@@ -22,7 +22,7 @@ from gammafl.core.moment import Schedule
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import decode
 from gammafl.federated.client import Outbox, Upload, start_after_loss
-from gammafl.federated.exchange import Answer, ClientState, Offer
+from gammafl.federated.exchange import Answer, ClientFacts, ClientState, Offer
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.models import flatten, layout_like, write_back
 from gammafl.federated.receipts import Receipts
@@ -108,7 +108,7 @@ class Client:
 
     def _meet(self, offer: Offer) -> None:
         """The state that the offer is for; a clean one for another training, or where the server knows another."""
-        wanted = describe(self.method)
+        wanted = _described(self.method)
         require(offer.method == wanted, f"the server's method is {offer.method}, this client's is {wanted}")
         fits = offer.dim == self.layout.dim and offer.layout in (None, self.layout.fingerprint())
         require(fits, "the server's model has other tensors than this client's; give both the same `like`")
@@ -127,21 +127,30 @@ class Client:
         tensors = {name: vector.copy() for name, vector in outbox.memory.state().items()}
         if outbox.open is not None:
             tensors["open"] = np.frombuffer(outbox.open, np.uint8)
-        facts = {"incarnation": state.incarnation, "number": outbox.number, "round": state.round}
-        return {"tensors": tensors, "facts": facts | {"address": state.address, "training": state.training}}
+        facts = ClientFacts(
+            incarnation=state.incarnation,
+            number=outbox.number,
+            round=state.round,
+            address=state.address,
+            training=state.training,
+            method=_described(self.method),
+        )
+        return {"tensors": tensors, "facts": facts.model_dump()}
 
     def load_state_dict(self, saved: StateDict) -> None:
-        """The client that `state_dict` was taken of."""
-        tensors, facts = dict(saved["tensors"]), saved["facts"]
-        payload = tensors.pop("open", None)
-        payload = None if payload is None else np.asarray(payload, np.uint8).tobytes()
-        if payload is not None:
-            decode(payload, self.layout.dim)
-        memory = self.method.memory.client(
-            self.method, self.layout.dim, {name: np.array(vector) for name, vector in tensors.items()}
-        )
-        outbox = Outbox(memory, facts["number"], payload)
-        self._state = ClientState(outbox, facts["incarnation"], facts["round"], facts["address"], facts["training"])
+        """The client that `state_dict` was taken of; an `InputError` if it was of another method or model."""
+        tensors, dim = dict(saved["tensors"]), self.layout.dim
+        try:
+            facts = checked(ClientFacts, saved["facts"])
+            payload = None if "open" not in tensors else np.asarray(tensors.pop("open"), np.uint8).tobytes()
+            if payload is not None:
+                decode(payload, dim)
+            require(facts.method == _described(self.method), f"it is of the method {facts.method}")
+            vectors = {name: np.array(vector) for name, vector in tensors.items()}
+            outbox = Outbox(self.method.memory.client(self.method, dim, vectors), facts.number, payload)
+        except ValueError as error:
+            raise InputError(f"not a state of this client ({error})") from None
+        self._state = ClientState(outbox, facts.incarnation, facts.round, facts.address, facts.training)
 
     def save(self, path: str | Path) -> None:
         """Writes the state so that a crash at any instant leaves the old file or the new one.
@@ -225,7 +234,7 @@ class Server:
         moment = self.schedule.moment((self.round + 1) * self.local_steps, self.scale)
         return Offer(
             training=self.training,
-            method=describe(self.method),
+            method=_described(self.method),
             dim=self.layout.dim,
             round=self.round + 1,
             iteration=moment.t,
@@ -301,6 +310,14 @@ class Server:
         """The server that `state_dict` was taken of."""
         self.round, self.training = saved["round"], saved["training"]
         self._receipts, self._open = Receipts.of(saved["receipts"]), _Round()
+
+
+def _described(method: Method) -> str:
+    """By which both sides tell that they mean the same method; of one that can't be described, its compressor."""
+    try:
+        return describe(method)
+    except InputError:
+        return f"own:{type(method.compressor).__qualname__}"
 
 
 def _opened(upload: bytes) -> tuple[Answer, bytes]:

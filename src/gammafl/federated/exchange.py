@@ -104,6 +104,17 @@ class Settled(NamedTuple):
     lost: SparseUpdate | None = None
 
 
+class ClientFacts(Facts):
+    """A client's state in a file, beside its tensors."""
+
+    incarnation: Word
+    number: Count
+    round: Count
+    address: int | str
+    training: Annotated[str, Field(max_length=128)]
+    method: str
+
+
 @dataclass
 class ClientState:
     """All that a client must not forget: its outbox, and whose it is."""

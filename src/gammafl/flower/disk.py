@@ -21,7 +21,7 @@ from gammafl.core.memory import RESIDUAL
 from gammafl.core.method import Method
 from gammafl.core.wire import decode
 from gammafl.federated.client import Outbox
-from gammafl.federated.exchange import ClientState, Word
+from gammafl.federated.exchange import ClientFacts, ClientState
 from gammafl.files import private_files, tensor_files
 from gammafl.files.disk_errors import storing
 from gammafl.files.reading import Count, Facts, checked, is_there
@@ -156,16 +156,11 @@ class ClientDisk:
             tensor_files.replace(self.model_file, {"model": model, **fixed}, facts)
 
 
-class StateFacts(Facts):
+class StateFacts(ClientFacts):
     """What NAME.state says beside its tensors."""
 
     format: Literal[2]
-    incarnation: Word
-    number: Count
-    round: Count
     address: int
-    training: Word
-    method: str
 
 
 class ModelFacts(Facts):
