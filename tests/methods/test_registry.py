@@ -136,6 +136,12 @@ def test_a_file_without_a_function_and_a_setting_without_a_value_are_asked_for(i
     assert method_named("needy.py:needy:n=3").compressor == gf.TopK(3)
 
 
+@pytest.mark.parametrize("name", ["top-k", "a b", "a:b", "", "x" * 61])
+def test_a_name_that_is_ours_or_no_name_can_not_be_registered(name: str, registry_as_before: None) -> None:
+    with pytest.raises(gf.InputError, match="name"):
+        gf.register(name)(lambda: gf.fedavg())
+
+
 def test_a_function_that_makes_a_method_stands_for_it() -> None:
     def mine(keep: float = 0.25) -> gf.Method:
         return gf.Method(gf.TopK(keep))

@@ -5,6 +5,7 @@ by the entry point group `gammafl.methods`, or name a function in a file: `file.
 """
 
 import inspect
+import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +27,8 @@ Factory = Callable[..., Method]
 
 GROUP = "gammafl.methods"
 """The entry point group: name = "package.module:factory"."""
+
+NAME = re.compile(r"[A-Za-z0-9._-]{1,60}")
 
 SPARE_COLOURS = ("#CC79A7", "#882255", "#44AA99", "#999933", "#AA4499", "#332288", "#661100", "#888888")
 """For methods that chose none; told apart by readers who don't see all colours."""
@@ -92,6 +95,7 @@ def register(
     follows    the name of the method that decides how many entries this one keeps in a comparison at equal traffic; the
                factory then takes the number as `k`
 
+    >>> from gammafl.core.compressors import TopK
     >>> @register("every-tenth", label="every tenth")
     ... def every_tenth(keep: float = 0.1) -> Method:
     ...     return Method(TopK(keep))
@@ -99,7 +103,11 @@ def register(
     TopK(k=0.2, scope='global')
     """
 
+    require(bool(NAME.fullmatch(name)), f"a method's name is of letters, digits, dots and dashes, got {name!r}")
+
     def decorate(factory: Callable[Parameters, Method]) -> Callable[Parameters, Method]:
+        ours = factory.__module__ == f"{__package__}.{OURS.get(name)}"
+        require(ours or name not in OURS, f"{name!r} is the name of a method of gammafl; choose another")
         made = named(name, factory)
         chosen = colour or SPARE_COLOURS[len(REGISTRY) % len(SPARE_COLOURS)]
         REGISTRY[name] = Entry(name, made, label or name, chosen, citation, follows)
