@@ -54,7 +54,8 @@ class LabelPartition(Settings):
     classes: int = Field(2, ge=1, description="labels a client holds")
     scheme: Literal["niid-bench", "equal", "cyclic"] = Field(
         "niid-bench",
-        description="shards of unequal size; equal: of equal size; cyclic: so, client i holds labels i … i+k−1 mod C",
+        description="niid-bench: shards of unequal size; equal: of equal size; cyclic: client i holds labels "
+        "i … i+k−1, in equal shares",
     )
 
 
@@ -107,7 +108,9 @@ class Input(Settings):
 class EvaluationSettings(Settings):
     every: int = Field(20, ge=1, description="rounds between two evaluations")
     tail_every: int | None = Field(
-        None, ge=1, description="rounds between two in the last fifth, where that is less; unset: as `every`"
+        None,
+        ge=1,
+        description="rounds between two evaluations in the last fifth of the run, if fewer; unset: as `every`",
     )
     samples: int | None = Field(None, ge=1, description="only the first of the test set, where it is large")
     last: int = Field(
@@ -197,8 +200,9 @@ class RunConfig(Settings):
     batch_size: int = Field(50, ge=1, description="samples of a local step")
     sampler: Sampler = Field(
         "replacement",
-        description="drawn anew; epochs: in passes over a client's samples, each in a new order; epochs-fixed: all "
-        "in one. They go on where the last round that picked the client ended; batches go over the end of a pass",
+        description="replacement: samples are drawn at random each time; epochs: passes over the client's samples, "
+        "each in a new order; epochs-fixed: every pass in the same order. A pass goes on in the next round that picks "
+        "the client",
     )
     weights: Literal["paper", "normalized"] = Field("paper", description="(n/|S|)·p_i, or divided by their sum")
     initialisation: Literal["torch", "lecun"] = Field("torch", description="torch's own, or variance 1/inputs")
