@@ -183,7 +183,8 @@ def test_without_memory_the_rest_is_dropped_and_an_update_that_did_not_count_is_
     assert sent == gf.TopK(3)(first)
     assert not memory.state()
     memory.take_back(sent)
-    assert memory.propose(second, at(10)) == gf.TopK(3)(sent.dense() + second)
+    again = method.memory.client(method, 50, memory.state())  # as from a checkpoint
+    assert again.propose(second, at(10)) == memory.propose(second, at(10)) == gf.TopK(3)(sent.dense() + second)
 
 
 @every_compressor

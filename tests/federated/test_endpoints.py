@@ -15,7 +15,7 @@ import gammafl as gf
 from gammafl import seeds
 from gammafl.core.arrays import Vector
 from gammafl.federated import server as federated_server
-from gammafl.federated.endpoints import MAGIC
+from gammafl.federated.endpoints import MAGIC, _opened
 from tests import problems
 from tests.conftest import vectors
 from tests.problems import METHODS, STEPSIZE, Quadratic, plan_for
@@ -83,7 +83,7 @@ def test_what_was_computed_is_in_the_model_or_remembered(name: str, fates: list[
             saved = clients[who].state_dict()
             if who == "b" or "arrives" in fate:
                 server.accept(who, upload)
-                counted[who] += gf.decode(upload[upload.index(b"gF") :]).dense()
+                counted[who] += gf.decode(_opened(upload)[1]).dense()
             if who == "a" and fate == "arrives twice":
                 with pytest.raises(gf.WireError, match="second upload"):
                     server.accept(who, upload)
@@ -185,12 +185,101 @@ def test_any_bytes_are_refused_in_one_line_and_change_nothing(data: bytes, prefi
     assert not model.any()
 
 
-@pytest.mark.parametrize("weight", [0, -1, float("nan"), float("inf")])
-def test_a_weight_that_is_none_is_refused(weight: float) -> None:
+@pytest.mark.parametrize("weight", [0, -1, float("nan"), float("inf"), 1e300, 5e-324, None, "many", [1], 10**400, 1j])
+def test_a_weight_that_is_none_is_refused_as_a_peers_word(weight: Any) -> None:
     server, client = gf.Server("fedavg", SCHEDULE, like=DIM), gf.Client("a", "fedavg", like=DIM)
     upload = client.encode(np.zeros(DIM), np.ones(DIM), server.offer("a"))
-    with pytest.raises(gf.InputError, match="weight"):
+    with pytest.raises(gf.WireError, match="weight"):
         server.accept("a", upload, weight=weight)
+
+
+@given(place=st.integers(0, 10_000), bit=st.integers(0, 7))
+def test_an_upload_with_one_changed_bit_is_refused(place: int, bit: int) -> None:
+    """Who sent it is protected as well as what was sent: under another name it would count twice."""
+    server, client = gf.Server("fedavg", SCHEDULE, like=DIM), gf.Client("a", "fedavg", like=DIM)
+    upload = bytearray(client.encode(np.zeros(DIM), np.ones(DIM), server.offer("a")))
+    upload[place % len(upload)] ^= 1 << bit
+    with pytest.raises(gf.WireError):
+        server.accept("a", bytes(upload))
+
+
+@pytest.mark.parametrize("name", ["client 7", "Müller", "", "x" * 129, "a\n", 7])
+def test_a_name_that_can_not_travel_is_refused_at_once(name: Any) -> None:
+    with pytest.raises(gf.InputError, match="name"):
+        gf.Client(name, "fedavg", like=DIM)
+    with pytest.raises(gf.InputError, match="name"):
+        gf.Server("fedavg", SCHEDULE, like=DIM).offer(name)
+
+
+def test_tied_tensors_are_one() -> None:
+    module = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
+    module[1].weight = module[0].weight
+    other = copy.deepcopy(module)
+    nn.init.normal_(next(other.parameters()))
+    server, client = gf.Server("fedavg", SCHEDULE, like=module), gf.Client("a", "fedavg", like=module)
+    server.accept("a", client.encode(module, other, server.offer("a")))
+    assert server.step(module).kept == 16
+    torch.testing.assert_close(module.state_dict(), other.state_dict())
+
+
+def read_only() -> Vector:
+    array = np.zeros(2, np.float32)
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize(
+    "model",
+    [{"a": np.zeros(2, np.float32), "b": np.float32(1)}, {"a": np.zeros(2, np.float32), "b": read_only()}, read_only()],
+    ids=["a number", "a read-only array", "a read-only vector"],
+)
+def test_a_model_that_can_not_be_changed_as_a_whole_is_not_changed_at_all(model: Any) -> None:
+    server, client = gf.Server("fedavg", SCHEDULE, like=model), gf.Client("a", "fedavg", like=model)
+    ones = {name: np.ones_like(part) for name, part in model.items()} if isinstance(model, dict) else np.ones(2)
+    server.accept("a", client.encode(model, ones, server.offer("a")))
+    with pytest.raises(gf.InputError, match="in place"):
+        server.step(model)
+    assert server.round == 0
+    assert not np.any(model["a"] if isinstance(model, dict) else model)
+
+
+@pytest.mark.parametrize("part", [1.0, [1.0, 2.0], np.zeros(2, complex), "x"])
+def test_a_part_of_a_model_that_could_not_be_trained_is_refused(part: Any) -> None:
+    with pytest.raises(gf.InputError, match="arrays or tensors of floats"):
+        gf.Server("fedavg", SCHEDULE, like={"a": part, "b": np.zeros(2, np.float32)})
+
+
+@pytest.mark.parametrize(
+    "spoil", [{"round": "x"}, {"round": -1}, {"receipts": {}}, {"receipts": {"at": 3}}, {"asked": 3}]
+)
+def test_a_servers_state_of_nonsense_is_refused_and_the_server_stays_as_it_was(spoil: dict[str, Any]) -> None:
+    server = gf.Server("fedavg", SCHEDULE, like=DIM)
+    with pytest.raises(gf.InputError, match="not a state of a server"):
+        server.load_state_dict(server.state_dict() | spoil)
+    assert server.round == 0
+
+
+def test_a_server_that_restarts_within_a_round_still_divides_by_all_whom_it_asked() -> None:
+    server, clients = gf.Server("fedavg", SCHEDULE, like=1), [gf.Client(name, "fedavg", like=1) for name in "abcd"]
+    model = np.zeros(1, np.float32)
+    uploads = {c.name: c.encode(model, model - 8, server.offer(c.name)) for c in clients}
+    again = gf.Server("fedavg", SCHEDULE, like=1)
+    again.load_state_dict(copy.deepcopy(server.state_dict()))
+    again.accept("a", uploads["a"])
+    assert (again.step(model).missing, model.tolist()) == (3, [-2.0])
+
+
+def test_a_client_that_must_start_clean_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    server, client = gf.Server("top-k:k=2", SCHEDULE, like=DIM), gf.Client("a", "top-k:k=2", like=DIM)
+    model = np.zeros(DIM, np.float32)
+    old = copy.deepcopy(client.state_dict())
+    for number in range(3):
+        server.accept("a", client.encode(model, model - dyadic(number), server.offer("a")))
+        server.step(model)
+        old = old if number else copy.deepcopy(client.state_dict())
+    client.load_state_dict(old)
+    client.encode(model, model - dyadic(9), server.offer("a"))
+    assert "client a starts clean: its stored state is an old one" in caplog.text
 
 
 @every_method

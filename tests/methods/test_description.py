@@ -1,5 +1,7 @@
 """Methods as JSON: what one side uses is what the other builds, and only what it knows."""
 
+from pathlib import Path
+
 import pytest
 
 import gammafl as gf
@@ -7,6 +9,7 @@ from gammafl.core.arrays import Vector
 from gammafl.core.compressors import Compressor
 from gammafl.core.moment import Moment
 from gammafl.methods.description import build, describe, own_entries
+from gammafl.methods.registry import method_named
 from tests.core.test_compressors import COMPRESSORS, every_compressor
 from tests.problems import METHODS
 
@@ -65,6 +68,7 @@ def test_a_compressor_of_ones_own_is_described_by_its_factory_alone() -> None:
     "text",
     [
         "", "null", "3", "[]", "{}", '{"kind": "TopK"}', '{"method": "Path", "settings": {}}', '{"method": "top-k"}',
+        '{"method": "top-k", "settings": [[1, 2]]}',
         '{"method": "top-k", "settings": 3}', '{"method": "top-k", "settings": {"k": -1}}',
         '{"method": "top-k", "settings": {"more": 2}}', '{"method": "top-k", "settings": {"k": "many"}}',
         '{"method": ["top-k"], "settings": {}}', '{"method": "os.py:system", "settings": {}}',
@@ -75,3 +79,18 @@ def test_a_compressor_of_ones_own_is_described_by_its_factory_alone() -> None:
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(gf.InputError):
         build(text)
+
+
+def test_settings_that_a_function_of_ones_own_fails_on_are_one_line() -> None:
+    def mine(n=2):  # type: ignore[no-untyped-def]
+        return gf.top_k(k=10 // n)
+
+    with pytest.raises(gf.InputError, match=r"the method mine can't be made \(ZeroDivisionError"):
+        build('{"method": "mine", "settings": {"n": 0}}', own_entries([mine]))
+
+
+def test_a_file_and_its_function_are_described_by_the_registered_name(in_tmp: Path, registry_as_before: None) -> None:
+    text = "import gammafl as gf\n@gf.register('other-name')\ndef name(k: int = 3):\n    return gf.Method(gf.TopK(k))\n"
+    (in_tmp / "own.py").write_text(text)
+    by_file = method_named("own.py:name:k=5")
+    assert describe(by_file) == describe(method_named("other-name:k=5"))

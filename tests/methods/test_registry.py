@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import gammafl as gf
@@ -150,6 +151,20 @@ def test_a_function_that_makes_a_method_stands_for_it() -> None:
     assert registry.resolve(gf.top_k) == gf.top_k()
     with pytest.raises(gf.InputError, match="a method is a"):
         registry.resolve(gf.TopK)
+
+
+@pytest.mark.parametrize("keep", [1, 1.0])
+@pytest.mark.parametrize("factory", [gf.top_k, gf.stc])
+def test_keep_is_a_fraction_also_where_it_is_a_whole_number(factory: Any, keep: float) -> None:
+    assert len(factory(keep=keep)([1.0, -2.0, 3.0])) == 3
+    with pytest.raises(gf.InputError, match="fraction"):
+        factory(keep=2)
+
+
+def test_settings_from_numpy_are_plain_numbers() -> None:
+    count: Any = np.int64(2)
+    assert gf.top_k(k=count) == gf.top_k(k=2)
+    assert str(gf.top_k(keep=np.float64(0.5))) == "top-k:keep=0.5"
 
 
 def test_a_list_is_split_between_methods_and_not_between_their_settings() -> None:

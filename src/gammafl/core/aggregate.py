@@ -18,6 +18,10 @@ LARGEST_MODEL = float(np.finfo(np.float32).max) / 4
 difference of two models within float32."""
 
 
+SMALLEST_WEIGHT, LARGEST_WEIGHT = 2.0**-53, 2.0**53
+"""What a client's weight may be, where it says so itself."""
+
+
 def weights(shares: Sequence[float], clients: int, weighting: Weighting = "paper", picked: int = 0) -> list[float]:
     """What each update counts; `shares` are the p_i of those that arrived, `clients` is n.
 

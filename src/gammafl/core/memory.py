@@ -91,7 +91,7 @@ class NoMemory(Memory):
     """What was not sent is dropped."""
 
     def client(self, method: "Method", dim: int, state: Mapping[str, Vector] | None = None) -> "Residual":
-        return Forgetting(method, dim)
+        return Forgetting(method, dim, (state or {}).get(RESIDUAL))
 
 
 class Residual(ClientMemory):
@@ -167,7 +167,7 @@ class Residual(ClientMemory):
 
 
 class Forgetting(Residual):
-    """No memory: the rest of each update is dropped. An update that did not count is remembered until it is sent."""
+    """No memory: the rest of each update is dropped. One that did not count is added to the next update."""
 
     def propose(self, delta: Any, moment: Moment, largest: float | None = None) -> SparseUpdate:
         update = super().propose(delta, moment, largest)

@@ -54,6 +54,7 @@ class Method:
         for part, (value, kind) in parts.items():
             hint = f"{value.__name__}; did you forget the ()?" if isinstance(value, type) else repr(value)
             require(isinstance(value, kind), f"the {part} of a method must be a {kind.__name__}, got {hint}")
+        require(self.level is None or isinstance(self.level, Level), f"level must be a level, got {self.level!r}")
         if not self.name:
             object.__setattr__(self, "name", type(self.compressor).__name__)
 

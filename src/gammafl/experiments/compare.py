@@ -37,6 +37,9 @@ class Comparison:
 def check_methods(methods: Sequence[str]) -> list[str]:
     """`methods` in the order of the tables, with the leaders that the followers among them need."""
     require(bool(methods), f"--methods needs at least one of {', '.join(names())}")
+    for method in methods:
+        if leader := entry_named(method).follows:
+            entry_named(leader)  # both are there, or one line says so
     leaders = [leader for method in methods if (leader := _leader(method)) and leader not in methods]
     order = [*names(), *(split_expression(method)[0] for method in methods)]
     return sorted(dict.fromkeys([*methods, *leaders]), key=lambda method: order.index(split_expression(method)[0]))

@@ -4,8 +4,11 @@ The same exchange that the Flower engine carries: uploads are numbered, confirme
 """
 
 import json
+import logging
+import re
 import secrets
 import struct
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,21 +25,24 @@ from gammafl.core.moment import Schedule
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import decode
 from gammafl.federated.client import Outbox, Upload, start_after_loss
-from gammafl.federated.exchange import Answer, ClientFacts, ClientState, Offer
+from gammafl.federated.exchange import Answer, ClientFacts, ClientState, Offer, Word
 from gammafl.federated.limits import NO_LIMITS, Limits
-from gammafl.federated.models import flatten, layout_like, write_back
+from gammafl.federated.models import flatten, layout_like, require_writable, write_back
 from gammafl.federated.receipts import Receipts
 from gammafl.federated.server import Intake
 from gammafl.federated.task import LocalUpdate
 from gammafl.files import tensor_files
 from gammafl.files.disk_errors import storing
-from gammafl.files.reading import checked
+from gammafl.files.reading import Count, Facts, checked
 from gammafl.methods.description import describe
 from gammafl.methods.registry import resolve
 
+LOG = logging.getLogger("gammafl")
+
 MAGIC = b"gU\x01"
-LENGTH = struct.Struct("<H")
-"""An upload is MAGIC, the length of the answer, the answer as JSON, and a message of docs/wire-format.md."""
+HEAD = struct.Struct("<IH")
+"""An upload is MAGIC, a checksum of all that follows it, the length of the answer, the answer as JSON, and a message of
+docs/wire-format.md."""
 
 StateDict = dict[str, Any]
 
@@ -62,6 +68,7 @@ class Client:
     """
 
     def __init__(self, name: str, method: Method | Compressor | str, like: Any) -> None:
+        _require_name(name)
         self.name = name
         self.method = resolve(method)
         self.layout = layout_like(like)
@@ -103,8 +110,7 @@ class Client:
             number=self._state.outbox.number,
             again=again,
         )
-        head = answer.model_dump_json().encode()
-        return MAGIC + LENGTH.pack(len(head)) + head + payload
+        return _closed(answer, payload)
 
     def _meet(self, offer: Offer) -> None:
         """The state that the offer is for; a clean one for another training, or where the server knows another."""
@@ -114,7 +120,8 @@ class Client:
         require(fits, "the server's model has other tensors than this client's; give both the same `like`")
         if offer.training != self._state.training:
             self._state = ClientState.new(self.method, self.layout.dim, offer.training)
-        if self._state.distrust(offer, "this client") is not None:
+        if (reason := self._state.distrust(offer, "this client")) is not None:
+            LOG.warning("gammafl: client %s starts clean: %s", self.name, reason)
             self._state = ClientState.new(self.method, self.layout.dim, offer.training, offer.round - 1)
         require(
             offer.round > self._state.round,
@@ -185,6 +192,13 @@ class RoundRecord:
     """Clients that got an offer and whose upload did not come."""
 
 
+class ServerFacts(Facts):
+    """A server's state, beside its receipts."""
+
+    round: Count
+    training: Word
+
+
 @dataclass
 class _Round:
     """The round that is open."""
@@ -212,7 +226,13 @@ class Server:
         local_steps: int = 1,
         limits: Limits = NO_LIMITS,
     ) -> None:
-        require(local_steps >= 1, f"local_steps must be at least 1, got {local_steps}")
+        whole = isinstance(local_steps, int) and local_steps >= 1
+        require(whole, f"local_steps must be a whole number of at least 1, got {local_steps}")
+        is_schedule = isinstance(schedule, Schedule)
+        require(
+            is_schedule,
+            f"schedule must be gf.Schedule(lr, iterations), such as gf.Schedule(0.1, 1000); got {schedule!r}",
+        )
         self.method = resolve(method)
         self.schedule = schedule
         self.layout = layout_like(like)
@@ -229,6 +249,7 @@ class Server:
 
         It is JSON by `offer.model_dump_json()`, and back by `gf.Offer.model_validate_json(text)`.
         """
+        _require_name(name)
         self._open.asked.add(name)
         receipt = self._receipts.receipt(name)
         moment = self.schedule.moment((self.round + 1) * self.local_steps, self.scale)
@@ -254,33 +275,36 @@ class Server:
     def accept(self, name: str, upload: bytes, weight: float = 1.0) -> bool:
         """Takes in the upload of client `name`, or raises `WireError`; nothing moves before `step`.
 
-        False if it is one that was sent again and has counted already: neither counted nor wrong.
+        A weight that is no number from 2⁻⁵³ to 2⁵³, or beyond the limits, is a `WireError` too: it may be the client's
+        own word. False if it is one that was sent again and has counted already: neither counted nor wrong.
         """
         answer, payload = _opened(upload)
-        positive = np.isfinite(weight) and 0 < weight <= (self.limits.weight or np.inf)
-        require(bool(positive), f"a weight must be a positive number, up to {self.limits.weight}, got {weight}")
+        counts = _weight(weight, self.limits)
         if answer.round != self.round + 1 or answer.number > answer.round:
             raise WireError(f"upload {answer.number} of round {answer.round} in round {self.round + 1}")
         if name in self._open.uploads or answer.who in {open_[0].who for open_ in self._open.uploads.values()}:
             raise WireError("a second upload in one round")
-        self._receipts.met(name, answer.who)
         if refusal := self._receipts.refusal(answer.who, answer.number):
             if answer.again:
+                self._receipts.met(name, answer.who)
                 return False
             raise WireError(refusal)
         intake = Intake(self.layout.dim, self.limits, largest=aggregate.largest_value(total_weight=1))
         intake.take(Upload(0, payload, 0.0))
         if intake.refused:
             raise WireError(intake.refused[0])
-        self._open.uploads[name] = answer, *intake.accepted[0], float(weight)
+        self._receipts.met(name, answer.who)
+        self._open.uploads[name] = answer, *intake.accepted[0], counts
         return True
 
     def step(self, model: Any) -> RoundRecord:
         """model ← model − Σ weight·Δ̂_i in place (line 19), receipts for what counted, and the next round.
 
         Weights are divided by their sum and scaled by the share of the asked clients whose upload came. A missing
-        update comes later; scaling up the others now would count it twice.
+        update comes later; scaling up the others now would count it twice. A model in half precision loses whatever is
+        finer than it can hold: keep the one that is changed here in float32.
         """
+        require_writable(model, self.layout)
         uploads, asked = self._open.uploads, self._open.asked | self._open.uploads.keys()
         updates = [update for _, _, update, _ in uploads.values()]
         weights = aggregate.weights([weight for *_, weight in uploads.values()], len(asked), "normalized", len(asked))
@@ -303,13 +327,32 @@ class Server:
         )
 
     def state_dict(self) -> StateDict:
-        """What must outlive the process, beside the model; take it between `step` and the next `offer`."""
-        return {"round": self.round, "training": self.training, "receipts": self._receipts.table()}
+        """What must outlive the process, beside the model.
+
+        Store both together after each `step`, before the next offers leave. Uploads that were accepted and not yet
+        counted are not in it: their clients hear that they did not count, and send their updates again.
+        """
+        return {
+            "round": self.round,
+            "training": self.training,
+            "receipts": self._receipts.table(),
+            "asked": sorted(self._open.asked),
+        }
 
     def load_state_dict(self, saved: StateDict) -> None:
         """The server that `state_dict` was taken of."""
-        self.round, self.training = saved["round"], saved["training"]
-        self._receipts, self._open = Receipts.of(saved["receipts"]), _Round()
+        try:
+            receipts, asked = Receipts.of(saved["receipts"]), {str(name) for name in saved["asked"]}
+            facts = checked(ServerFacts, {"round": saved["round"], "training": saved["training"]})
+        except (KeyError, ValueError, TypeError) as error:
+            raise InputError(f"not a state of a server ({type(error).__name__}: {error})") from None
+        self.round, self.training = facts.round, facts.training
+        self._receipts, self._open = receipts, _Round(asked)
+
+
+def _require_name(name: str) -> None:
+    fits = isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_.:-]{1,128}", name)
+    require(bool(fits), f"a client's name is of letters, digits and _ . : -, at most 128 of them; got {name!r}")
 
 
 def _described(method: Method) -> str:
@@ -320,16 +363,33 @@ def _described(method: Method) -> str:
         return f"own:{type(method.compressor).__qualname__}"
 
 
+def _closed(answer: Answer, payload: bytes) -> bytes:
+    """The upload of an answer and a message."""
+    head = answer.model_dump_json().encode()
+    return MAGIC + HEAD.pack(zlib.crc32(head + payload), len(head)) + head + payload
+
+
 def _opened(upload: bytes) -> tuple[Answer, bytes]:
     """The answer and the message of an upload, or `WireError`."""
     try:
-        data = bytes(upload)
+        data = bytes(memoryview(upload))
         require(data.startswith(MAGIC), "it does not begin as an upload does")
-        (length,) = LENGTH.unpack_from(data, len(MAGIC))
-        start = len(MAGIC) + LENGTH.size
-        return checked(Answer, json.loads(data[start : start + length])), data[start + length :]
+        checksum, length = HEAD.unpack_from(data, len(MAGIC))
+        rest = data[len(MAGIC) + HEAD.size :]
+        require(zlib.crc32(rest) == checksum, "checksum differs: it was damaged on its way")
+        return checked(Answer, json.loads(rest[:length])), rest[length:]
     except (ValueError, TypeError, struct.error, RecursionError) as error:
         raise WireError(f"not an upload of a gammafl client ({error})") from None
+
+
+def _weight(weight: Any, limits: Limits) -> float:
+    most = min(aggregate.LARGEST_WEIGHT, limits.weight or aggregate.LARGEST_WEIGHT)
+    try:
+        if aggregate.SMALLEST_WEIGHT <= (number := float(weight)) <= most:
+            return number
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise WireError(f"a weight must be a positive number of at most {most:g}, got {weight!r:.80}")
 
 
 def _is_vector(model: Any) -> bool:

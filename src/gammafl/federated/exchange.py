@@ -25,6 +25,8 @@ from gammafl.files.reading import Count, Facts
 Word = Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9_.:-]+$")]
 AbsentReceipt = Annotated[str, Field(pattern=r"^[0-9a-f]{16} [0-9]{1,19} [0-9]{1,10}$")]
 
+Stepsize = Annotated[float, Field(gt=0)]
+
 SEVERAL: Address = 0
 """The address of an upload that was sent from more than one."""
 
@@ -41,11 +43,11 @@ class Offer(Facts):
     dim: Count
     round: Count
     iteration: Count
-    gamma: float
-    first_gamma: float
-    last_gamma: float
+    gamma: Stepsize
+    first_gamma: Stepsize
+    last_gamma: Stepsize
     iterations: Count
-    scale: float
+    scale: Annotated[float, Field(ge=0)]
     """What the method is told of the run: t, γ_t, γ_0, γ_T, T and the scale of its threshold (`Moment`)."""
 
     layout: str | None = None

@@ -21,7 +21,8 @@ WHOLE = ("*running_mean", "*running_var")
 def layout_like(like: Any) -> Layout:
     """The layout of a model: of a module, a dict of tensors, a vector, or a number of elements.
 
-    Tensors of whole numbers, such as batch counters, are left out: they stay as each side has them.
+    Tensors of whole numbers, such as batch counters, are left out: they stay as each side has them. Tensors that share
+    their memory are one.
     """
     if isinstance(like, Layout):
         return like
@@ -31,7 +32,12 @@ def layout_like(like: Any) -> Layout:
         return Layout.flat(dim)
     if not _is_named(like):
         return Layout.flat(floats_of(like, "like").size)
-    shapes = {name: tuple(tensor.shape) for name, tensor in _tensors(like).items()}
+    shapes, seen = {}, set()
+    for name, tensor in _tensors(like).items():
+        memory = _memory(tensor)
+        if memory is None or memory not in seen:  # of tied tensors the first: they are one
+            shapes[name] = tuple(tensor.shape)
+            seen.add(memory)
     require(bool(shapes), "the model has no tensors of floating-point numbers")
     whole = {name: shape for name, shape in shapes.items() if any(fnmatch(name, pattern) for pattern in WHOLE)}
     return Layout.of({name: shape for name, shape in shapes.items() if name not in whole}, whole)
@@ -53,14 +59,37 @@ def flatten(model: Any, layout: Layout, whose: str) -> Vector:
 
 def write_back(vector: Vector, model: Any, layout: Layout) -> None:
     """`model` ← the values of `vector`, in place, in its own precision and on its own device."""
+    for tensor, part in _targets(model, layout, vector):
+        _assign(tensor, part)
+
+
+def require_writable(model: Any, layout: Layout) -> None:
+    """Refuses a model that `write_back` could not change as a whole."""
+    for tensor, _ in _targets(model, layout, np.empty(layout.dim, np.float32)):
+        is_array = isinstance(tensor, np.ndarray) and tensor.flags.writeable
+        if not (is_array or hasattr(tensor, "detach")) or "float" not in str(tensor.dtype):
+            raise InputError(
+                "the model must be of arrays or tensors of floats that can be changed in place; one part is a"
+                f" {type(tensor).__name__}" + (" that can't be written" if isinstance(tensor, np.ndarray) else "")
+            )
+
+
+def _targets(model: Any, layout: Layout, vector: Vector) -> list[tuple[Any, Vector]]:
     if not _is_named(model):
-        if not isinstance(model, np.ndarray) and not hasattr(model, "detach"):
-            raise InputError(f"the model must be changed in place, which a {type(model).__name__} can't be")
-        _assign(model, vector)
-        return
+        return [(model, vector)]
     tensors = _tensors(model)
-    for name, part in layout.split(vector).items():
-        _assign(tensors[name], part)
+    return [(tensors[name], part) for name, part in layout.split(vector).items()]
+
+
+def _memory(tensor: Any) -> tuple[Any, ...] | None:
+    """Where a tensor lies; the same for tensors that are tied. None where that can't be told."""
+    if isinstance(tensor, np.ndarray):
+        return tensor.__array_interface__["data"][0], tensor.shape, tensor.strides
+    try:
+        place = tensor.data_ptr()
+    except (AttributeError, RuntimeError):
+        return None
+    return (place, tuple(tensor.shape), tensor.stride()) if place else None
 
 
 def _is_named(model: Any) -> bool:
@@ -70,7 +99,13 @@ def _is_named(model: Any) -> bool:
 def _tensors(model: Any) -> dict[str, Any]:
     """Name → tensor of floating-point numbers."""
     named: Mapping[str, Any] = model if isinstance(model, Mapping) else model.state_dict()
-    return {name: tensor for name, tensor in named.items() if "float" in str(getattr(tensor, "dtype", ""))}
+    for name, tensor in named.items():
+        kind = str(getattr(tensor, "dtype", type(tensor).__name__))
+        known = hasattr(tensor, "dtype") and ("float" in kind or "int" in kind or "bool" in kind)
+        require(
+            known, f"{name!r} is {kind}; a model is of arrays or tensors of floats, and of whole numbers beside them"
+        )
+    return {name: tensor for name, tensor in named.items() if "float" in str(tensor.dtype)}
 
 
 def _array(tensor: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
+from gammafl.core.aggregate import LARGEST_WEIGHT, SMALLEST_WEIGHT
 from gammafl.core.errors import GammaflError, InputError
 from gammafl.core.sparse import SparseUpdate
 from gammafl.federated import server
@@ -26,8 +27,6 @@ REASON_LENGTH = 300
 """A refusal's reason is cut here."""
 
 COPY = "another node sent an upload of client {} in this round: is the state of one a copy of the other's?"
-
-SMALLEST_WEIGHT, LARGEST_WEIGHT = 2.0**-53, 2.0**53
 
 
 @dataclass(frozen=True)

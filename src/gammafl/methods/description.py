@@ -11,12 +11,12 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from gammafl.core.compressors import Dense, GammaFedHT, HardThreshold, TopK
-from gammafl.core.errors import InputError, require
+from gammafl.core.errors import GammaflError, InputError, require
 from gammafl.core.levels import PaperLevel
 from gammafl.core.memory import ErrorFeedback, NoMemory
 from gammafl.core.method import Method
 from gammafl.core.values import Exact, Half, Ternary
-from gammafl.methods.registry import REGISTRY, Entry, entry_named, named
+from gammafl.methods.registry import REGISTRY, Entry, entry_named, named, wire_name
 
 KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
@@ -30,7 +30,7 @@ PARTS = ("compressor", "memory", "values", "level")
 def describe(method: Method) -> str:
     """One line of JSON that `build` makes the same method from."""
     if method.factory_made:
-        return json.dumps({"method": _wire_name(method.name), "settings": dict(method.settings or ())}, sort_keys=True)
+        return json.dumps({"method": wire_name(method.name), "settings": dict(method.settings or ())}, sort_keys=True)
     return json.dumps({part: _table(getattr(method, part)) for part in PARTS}, sort_keys=True)
 
 
@@ -39,14 +39,19 @@ def build(description: str, own: Mapping[str, Entry] | None = None) -> Method:
     try:
         table = json.loads(description)
         if "method" in table:
-            name, settings = str(table["method"]), dict(table["settings"])
+            name, settings = str(table["method"]), table["settings"]
+            require(isinstance(settings, dict), "settings must be a table")
         else:
             return Method(**{part: _value(table[part]) for part in PARTS})
     except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
         raise InputError(f"not the description of a method ({error}): {description[:200]}") from None
-    if own and name in own:
-        return own[name].make(settings)
-    return _registered(name).make(settings)
+    entry = own[name] if own and name in own else _registered(name)
+    try:
+        return entry.make(settings)
+    except GammaflError:
+        raise
+    except Exception as error:  # somebody's own function, with settings from elsewhere
+        raise InputError(f"the method {name} can't be made ({type(error).__name__}: {error})") from None
 
 
 def own_entries(methods: Iterable[Callable[..., Any]]) -> dict[str, Entry]:
@@ -64,17 +69,12 @@ def own_entries(methods: Iterable[Callable[..., Any]]) -> dict[str, Entry]:
 
 def _registered(name: str) -> Entry:
     try:
-        return entry_named(_wire_name(name))
+        return entry_named(name.rpartition(":")[2])
     except InputError:
         raise InputError(
             f"the server uses the method {name[:80]!r}, which this client does not know: give its function to"
             " gammafl.flower.compress(methods=[…]), or install the package that registers it"
         ) from None
-
-
-def _wire_name(name: str) -> str:
-    """`file.py:mine` is "mine" to others, who have no such file."""
-    return name.rpartition(":")[2]
 
 
 def _table(value: Any) -> Any:

@@ -14,6 +14,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, ParamSpec, get_args, get_type_hints
 
+import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from gammafl.core.compressors import Compressor
@@ -29,6 +30,7 @@ GROUP = "gammafl.methods"
 """The entry point group: name = "package.module:factory"."""
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,60}")
+COLOUR = re.compile(r"#[0-9A-Fa-f]{6}")
 
 SPARE_COLOURS = ("#CC79A7", "#882255", "#44AA99", "#999933", "#AA4499", "#332288", "#661100", "#888888")
 """For methods that chose none; told apart by readers who don't see all colours."""
@@ -103,6 +105,7 @@ def register(
     TopK(k=0.2, scope='global')
     """
 
+    require(not colour or bool(COLOUR.fullmatch(colour)), f"a colour is written #rrggbb, got {colour!r}")
     require(bool(NAME.fullmatch(name)), f"a method's name is of letters, digits, dots and dashes, got {name!r}")
 
     def decorate(factory: Callable[Parameters, Method]) -> Callable[Parameters, Method]:
@@ -124,7 +127,8 @@ def named(name: str, factory: Callable[Parameters, Any]) -> Callable[Parameters,
     def make(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Method:
         given = signature.bind(*args, **kwargs).arguments
         defaults = {key: parameter.default for key, parameter in signature.parameters.items()}
-        changed = tuple((key, value) for key, value in given.items() if repr(value) != repr(defaults[key]))
+        plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in given.items()}
+        changed = tuple((key, value) for key, value in plain.items() if repr(value) != repr(defaults[key]))
         return replace(as_method(factory(*args, **kwargs)), name=name, settings=changed)
 
     return make
@@ -250,10 +254,20 @@ def _load() -> None:
             register(point.name)(factory)
 
 
+def wire_name(name: str) -> str:
+    """What others call a method: of `file.py:function` the name that it was registered by, or the function's."""
+    known = _registered_as(function_in_file(name)) if is_file(name) else None
+    return known.name if known else name.rpartition(":")[2]
+
+
+def _registered_as(function: Callable[..., Any]) -> Entry | None:
+    return next((entry for entry in REGISTRY.values() if entry.factory is function), None)
+
+
 @cache
 def _entry_of_file(name: str) -> Entry:
     function = function_in_file(name)
-    known = next((entry for entry in REGISTRY.values() if entry.factory is function), None)
+    known = _registered_as(function)
     factory = named(name, inspect.unwrap(function))
     if known is not None:  # by @gf.register in the file
         return replace(known, name=name, factory=factory)

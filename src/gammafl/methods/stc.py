@@ -17,4 +17,4 @@ def stc(keep: float = 0.01, k: int | float | None = None, scope: Scope = "global
     >>> stc(keep=0.001)
     Method(TopK(k=0.001, scope='global'), values=Ternary())
     """
-    return Method(TopK(keep if k is None else k, scope), values=Ternary())
+    return Method(TopK(float(keep) if k is None else k, scope), values=Ternary())

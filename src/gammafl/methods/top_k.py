@@ -20,4 +20,4 @@ def top_k(
     >>> top_k(keep=0.001, scope="tensor")
     Method(TopK(k=0.001, scope='tensor'))
     """
-    return Method(TopK(keep if k is None else k, scope), values=values_of(values))
+    return Method(TopK(float(keep) if k is None else k, scope), values=values_of(values))
