@@ -9,26 +9,10 @@ import pytest
 import gammafl as gf
 from gammafl.methods.files import function_in_file
 from tests.flower.problem import run as run_flower
+from tests.methods.own_file import OWN
 from tests.problems import Quadratic, blobs
 from tests.test_cli import QUICK, gammafl
 
-OWN = """
-import numpy as np
-import gammafl as gf
-
-class EveryNth(gf.Compressor):
-    def __init__(self, n):
-        self.n = n
-
-    def take(self, vector, moment):
-        indices = np.arange(moment.t % self.n, vector.size, self.n)
-        values = vector[indices]
-        vector[indices] = 0
-        return gf.SparseUpdate(vector.size, indices, values)
-
-def every_nth(n: int = 20):
-    return gf.Method(EveryNth(n), values=gf.Ternary())
-"""
 NAME = "own.py:every_nth"
 
 

@@ -25,7 +25,7 @@ from gammafl.core.moment import Schedule
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import decode
 from gammafl.federated.client import Outbox, Upload, start_after_loss
-from gammafl.federated.exchange import Answer, ClientFacts, ClientState, Offer, Word
+from gammafl.federated.exchange import Answer, ClientFacts, ClientState, Offer, Word, receipt_facts, run_facts
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.models import flatten, layout_like, require_writable, write_back
 from gammafl.federated.receipts import Receipts
@@ -258,16 +258,9 @@ class Server:
             method=_described(self.method),
             dim=self.layout.dim,
             round=self.round + 1,
-            iteration=moment.t,
-            gamma=moment.gamma,
-            first_gamma=moment.first_gamma,
-            last_gamma=moment.last_gamma,
-            iterations=moment.iterations,
-            scale=moment.scale,
+            **run_facts(moment),
             layout=self.layout.fingerprint(),
-            incarnation=receipt and receipt.incarnation,
-            accepted=receipt.accepted if receipt else 0,
-            checksum=receipt.checksum if receipt else 0,
+            **receipt_facts(receipt),
             entries=self.limits.entries,
             norm=self.limits.norm,
         )

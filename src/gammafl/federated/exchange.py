@@ -8,7 +8,7 @@ upload is open until an offer tells what became of it. This is the one protocol 
 import secrets
 import zlib
 from dataclasses import dataclass, replace
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
@@ -80,6 +80,23 @@ class Offer(Facts):
             if name == digest(incarnation):
                 return Receipt(incarnation, int(accepted), int(checksum))
         return None
+
+
+def run_facts(moment: Moment) -> dict[str, Any]:
+    """What an offer says of the run: the parts of a moment, by the names of `Offer`."""
+    return {
+        "iteration": moment.t,
+        "gamma": moment.gamma,
+        "first_gamma": moment.first_gamma,
+        "last_gamma": moment.last_gamma,
+        "iterations": moment.iterations,
+        "scale": moment.scale,
+    }
+
+
+def receipt_facts(receipt: Receipt | None) -> dict[str, Any]:
+    """What an offer says of the client's last upload."""
+    return {} if receipt is None else receipt._asdict()
 
 
 class Answer(Facts):

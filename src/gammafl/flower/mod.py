@@ -168,6 +168,8 @@ class Exchange:
             model, layout = stored
             _patch(model, record)
         require(layout.dim == self.offer.dim, f"a model of {layout.dim} elements where {self.offer.dim} are announced")
+        alike = self.offer.layout in (None, layout.vector.fingerprint())
+        require(alike, "a model with other tensors than the server announced")
         if self.offer.downlink == "changes":
             self.disk.save_model(model, layout, self.offer.version)
         return model, layout

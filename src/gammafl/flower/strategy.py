@@ -20,6 +20,7 @@ from gammafl.core.method import Method
 from gammafl.core.moment import Schedule
 from gammafl.core.stepsizes import Constant, Stepsize, as_stepsize
 from gammafl.federated import server
+from gammafl.federated.exchange import receipt_facts, run_facts
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.server import ServerState
 from gammafl.files.disk_errors import storing
@@ -280,15 +281,9 @@ class CompressedFedAvg(FedAvg):
             whole=list(self.whole),
             dim=self.layout.dim,
             round=server_round,
-            iteration=moment.t,
-            gamma=moment.gamma,
-            first_gamma=moment.first_gamma,
-            last_gamma=moment.last_gamma,
-            iterations=moment.iterations,
-            scale=moment.scale,
-            incarnation=receipt and receipt.incarnation,
-            accepted=receipt.accepted if receipt else 0,
-            checksum=receipt.checksum if receipt else 0,
+            **run_facts(moment),
+            layout=self.layout.vector.fingerprint(),
+            **receipt_facts(receipt),
             absent=self._absent if receipt is None and self._absent else None,
             entries=self.limits.entries,
             norm=self.limits.norm,
