@@ -100,6 +100,27 @@ class Viewing(EveryThird):
         return update
 
 
+class Rounding(gf.Values):
+    def __init__(self, returned: Any) -> None:
+        self.returned = returned
+
+    def round(self, update: gf.SparseUpdate, sizes: Any) -> Any:
+        return self.returned
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [None, "x", np.zeros(9, np.float32), np.zeros((10, 1), np.float32), np.full(10, np.nan, np.float32)],
+    ids=str,
+)
+def test_values_of_ones_own_that_are_none_are_a_sentence_and_the_residual_stays(returned: Any) -> None:
+    start, delta = vectors(2, 30)
+    memory = remembering(gf.Method(gf.TopK(10), values=Rounding(returned)), 30, start.copy())
+    with pytest.raises(gf.InputError, match=r"Rounding\.round"):
+        memory.propose(delta, at(5))
+    assert memory.residual.tobytes() == start.tobytes()
+
+
 def test_a_view_that_was_zeroed_is_told_from_a_forgotten_zero() -> None:
     with pytest.raises(gf.InputError, match="Copy what you return before you zero it"):
         Viewing()(vectors(1, 30)[0])

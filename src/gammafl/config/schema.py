@@ -1,5 +1,6 @@
 """What may be set of a run: every setting, its bounds and its meaning."""
 
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -236,6 +237,9 @@ class RunConfig(Settings):
         if isinstance(table, dict) and isinstance(method := table.get("method"), str):
             name, settings = split_expression(method)
             given = table.get("compression", {})
+            for key, value in {**(given if isinstance(given, dict) else {}), **settings}.items():
+                if isinstance(value, float) and not math.isfinite(value):
+                    raise ValueError(f"{name}: {key} must be a finite number, got {value}")
             if settings and isinstance(given, dict):
                 return {**table, "method": name, "compression": {**given, **settings}}
         return table

@@ -118,6 +118,11 @@ class Method:
             kept = np.flatnonzero(exact.values).astype(np.uint32)
             exact = SparseUpdate(exact.dim, kept, exact.values[kept])
         values = self.values.round(exact, self.compressor.parts(exact.dim, moment))
+        if type(self.values) not in PROVEN:
+            name, shape = type(self.values).__name__, exact.values.shape
+            fits = isinstance(values, np.ndarray) and values.shape == shape and values.dtype.kind == "f"
+            require(fits, f"{name}.round must return {len(exact)} floats as a numpy vector, one for each value")
+            require(bool(np.isfinite(values).all()), f"{name}.round returned values that are not finite")
         rest[exact.indices] += exact.values - values
         return SparseUpdate(exact.dim, exact.indices, values)
 

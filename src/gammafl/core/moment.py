@@ -1,6 +1,6 @@
 """What a compressor is told of the run when it is called."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from gammafl.core.errors import InputError, require
@@ -35,10 +35,6 @@ class Moment:
         if self.layout is None:
             raise InputError("this needs to know the model's tensors: give Moment(layout=gf.Layout.of({name: shape}))")
         return self.layout
-
-    def of(self, layout: Layout) -> "Moment":
-        """The same moment for a vector of this layout."""
-        return replace(self, layout=layout)
 
 
 def key_of(*numbers: int) -> int:
