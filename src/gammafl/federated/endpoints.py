@@ -6,11 +6,10 @@ The same exchange that the Flower engine carries: uploads are numbered, confirme
 import json
 import logging
 import re
-import secrets
 import struct
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +21,16 @@ from gammafl.core.compressors import Compressor
 from gammafl.core.errors import InputError, WireError, require
 from gammafl.core.method import Method
 from gammafl.core.moment import Schedule
-from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import decode
-from gammafl.federated.client import Outbox, Upload, start_after_loss
-from gammafl.federated.exchange import Answer, ClientFacts, ClientState, Offer, Word, receipt_facts, run_facts
+from gammafl.federated.client import Outbox, start_after_loss
+from gammafl.federated.exchange import Answer, ClientFacts, ClientState, Offer
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.models import flatten, layout_like, require_writable, write_back
-from gammafl.federated.receipts import Receipts
-from gammafl.federated.server import Intake
+from gammafl.federated.server_exchange import ServerExchange, described, weight_within
 from gammafl.federated.task import LocalUpdate
 from gammafl.files import tensor_files
 from gammafl.files.disk_errors import storing
-from gammafl.files.reading import Count, Facts, checked
-from gammafl.methods.description import describe
+from gammafl.files.reading import checked
 from gammafl.methods.registry import resolve
 
 LOG = logging.getLogger("gammafl")
@@ -114,7 +110,7 @@ class Client:
 
     def _meet(self, offer: Offer) -> None:
         """The state that the offer is for; a clean one for another training, or where the server knows another."""
-        wanted = _described(self.method)
+        wanted = described(self.method)
         require(offer.method == wanted, f"the server's method is {offer.method}, this client's is {wanted}")
         fits = offer.dim == self.layout.dim and offer.layout in (None, self.layout.fingerprint())
         require(fits, "the server's model has other tensors than this client's; give both the same `like`")
@@ -140,7 +136,7 @@ class Client:
             round=state.round,
             address=state.address,
             training=state.training,
-            method=_described(self.method),
+            method=described(self.method),
         )
         return {"tensors": tensors, "facts": facts.model_dump()}
 
@@ -152,7 +148,7 @@ class Client:
             payload = None if "open" not in tensors else np.asarray(tensors.pop("open"), np.uint8).tobytes()
             if payload is not None:
                 decode(payload, dim)
-            require(facts.method == _described(self.method), f"it is of the method {facts.method}")
+            require(facts.method == described(self.method), f"it is of the method {facts.method}")
             vectors = {name: np.array(vector) for name, vector in tensors.items()}
             outbox = Outbox(self.method.memory.client(self.method, dim, vectors), facts.number, payload)
         except ValueError as error:
@@ -192,21 +188,6 @@ class RoundRecord:
     """Clients that got an offer and whose upload did not come."""
 
 
-class ServerFacts(Facts):
-    """A server's state, beside its receipts."""
-
-    round: Count
-    training: Word
-
-
-@dataclass
-class _Round:
-    """The round that is open."""
-
-    asked: set[str] = field(default_factory=set)
-    uploads: dict[str, tuple[Answer, Upload, SparseUpdate, float]] = field(default_factory=dict)
-
-
 class Server:
     """The other half: offers, accepts and counts uploads, each once.
 
@@ -234,15 +215,18 @@ class Server:
             f"schedule must be gf.Schedule(lr, iterations), such as gf.Schedule(0.1, 1000); got {schedule!r}",
         )
         self.method = resolve(method)
-        self.schedule = schedule
         self.layout = layout_like(like)
-        self.local_steps = local_steps
-        self.limits = limits
-        self.scale = self.method.scale(self.layout.dim, schedule)
-        self.round = 0
-        self.training = secrets.token_hex(8)
-        self._receipts = Receipts()
-        self._open = _Round()
+        self._exchange = ServerExchange(self.method, schedule, self.layout, local_steps=local_steps, limits=limits)
+
+    @property
+    def round(self) -> int:
+        """How many rounds are closed."""
+        return self._exchange.round
+
+    @property
+    def training(self) -> str:
+        """The training's own name: clients begin anew for another one."""
+        return self._exchange.training
 
     def offer(self, name: str) -> Offer:
         """What client `name` is told in this round, to be sent along with the model.
@@ -250,20 +234,7 @@ class Server:
         It is JSON by `offer.model_dump_json()`, and back by `gf.Offer.model_validate_json(text)`.
         """
         _require_name(name)
-        self._open.asked.add(name)
-        receipt = self._receipts.receipt(name)
-        moment = self.schedule.moment((self.round + 1) * self.local_steps, self.scale)
-        return Offer(
-            training=self.training,
-            method=_described(self.method),
-            dim=self.layout.dim,
-            round=self.round + 1,
-            **run_facts(moment),
-            layout=self.layout.fingerprint(),
-            **receipt_facts(receipt),
-            entries=self.limits.entries,
-            norm=self.limits.norm,
-        )
+        return self._exchange.offer(name)
 
     def accept(self, name: str, upload: bytes, weight: float = 1.0) -> bool:
         """Takes in the upload of client `name`, or raises `WireError`; nothing moves before `step`.
@@ -272,23 +243,10 @@ class Server:
         own word. False if it is one that was sent again and has counted already: neither counted nor wrong.
         """
         answer, payload = _opened(upload)
-        counts = _weight(weight, self.limits)
-        if answer.round != self.round + 1 or answer.number > answer.round:
-            raise WireError(f"upload {answer.number} of round {answer.round} in round {self.round + 1}")
-        if name in self._open.uploads or answer.who in {open_[0].who for open_ in self._open.uploads.values()}:
+        counts = weight_within(weight, self._exchange.limits)
+        if any(name == open_.address or answer.who == open_.answer.who for open_ in self._exchange.arrivals):
             raise WireError("a second upload in one round")
-        if refusal := self._receipts.refusal(answer.who, answer.number):
-            if answer.again:
-                self._receipts.met(name, answer.who)
-                return False
-            raise WireError(refusal)
-        intake = Intake(self.layout.dim, self.limits, largest=aggregate.largest_value(total_weight=1))
-        intake.take(Upload(0, payload, 0.0))
-        if intake.refused:
-            raise WireError(intake.refused[0])
-        self._receipts.met(name, answer.who)
-        self._open.uploads[name] = answer, *intake.accepted[0], counts
-        return True
+        return self._exchange.accept(name, answer, payload, counts) is not None
 
     def step(self, model: Any) -> RoundRecord:
         """model ← model − Σ weight·Δ̂_i in place (line 19), receipts for what counted, and the next round.
@@ -298,25 +256,24 @@ class Server:
         finer than it can hold: keep the one that is changed here in float32.
         """
         require_writable(model, self.layout)
-        uploads, asked = self._open.uploads, self._open.asked | self._open.uploads.keys()
-        updates = [update for _, _, update, _ in uploads.values()]
-        weights = aggregate.weights([weight for *_, weight in uploads.values()], len(asked), "normalized", len(asked))
+        exchange = self._exchange
+        arrivals = exchange.arrivals
+        updates = [arrival.update for arrival in arrivals]
+        asked = len(exchange.asked | {arrival.address for arrival in arrivals})
+        weights = aggregate.weights([arrival.weight for arrival in arrivals], asked, "normalized", asked)
         vector = model if _is_vector(model) else flatten(model, self.layout, "the model")
         aggregate.subtract(vector, updates, weights)
         aggregate.clamp(vector)
         if vector is not model and updates:
             write_back(vector, model, self.layout)
-        for name, (answer, upload, _, _) in uploads.items():
-            self._receipts.accept(name, answer.who, answer.number, upload.payload)
-        self.round += 1
-        self._open = _Round()
+        exchange.close(arrivals)
         return RoundRecord(
-            round=self.round,
-            iteration=self.round * self.local_steps,
-            clients=list(uploads),
+            round=exchange.round,
+            iteration=exchange.round * exchange.local_steps,
+            clients=[str(arrival.address) for arrival in arrivals],
             kept=sum(map(len, updates)),
-            uplink_bytes=sum(len(upload.payload) for _, upload, _, _ in uploads.values()),
-            missing=len(asked) - len(uploads),
+            uplink_bytes=sum(len(arrival.payload) for arrival in arrivals),
+            missing=asked - len(arrivals),
         )
 
     def state_dict(self) -> StateDict:
@@ -325,35 +282,16 @@ class Server:
         Store both together after each `step`, before the next offers leave. Uploads that were accepted and not yet
         counted are not in it: their clients hear that they did not count, and send their updates again.
         """
-        return {
-            "round": self.round,
-            "training": self.training,
-            "receipts": self._receipts.table(),
-            "asked": sorted(self._open.asked),
-        }
+        return self._exchange.state_dict()
 
     def load_state_dict(self, saved: StateDict) -> None:
         """The server that `state_dict` was taken of."""
-        try:
-            receipts, asked = Receipts.of(saved["receipts"]), {str(name) for name in saved["asked"]}
-            facts = checked(ServerFacts, {"round": saved["round"], "training": saved["training"]})
-        except (KeyError, ValueError, TypeError) as error:
-            raise InputError(f"not a state of a server ({type(error).__name__}: {error})") from None
-        self.round, self.training = facts.round, facts.training
-        self._receipts, self._open = receipts, _Round(asked)
+        self._exchange.load_state_dict(saved)
 
 
 def _require_name(name: str) -> None:
     fits = isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_.:-]{1,128}", name)
     require(bool(fits), f"a client's name is of letters, digits and _ . : -, at most 128 of them; got {name!r}")
-
-
-def _described(method: Method) -> str:
-    """By which both sides tell that they mean the same method; of one that can't be described, its compressor."""
-    try:
-        return describe(method)
-    except InputError:
-        return f"own:{type(method.compressor).__qualname__}"
 
 
 def _closed(answer: Answer, payload: bytes) -> bytes:
@@ -373,16 +311,6 @@ def _opened(upload: bytes) -> tuple[Answer, bytes]:
         return checked(Answer, json.loads(rest[:length])), rest[length:]
     except (ValueError, TypeError, struct.error, RecursionError) as error:
         raise WireError(f"not an upload of a gammafl client ({error})") from None
-
-
-def _weight(weight: Any, limits: Limits) -> float:
-    most = min(aggregate.LARGEST_WEIGHT, limits.weight or aggregate.LARGEST_WEIGHT)
-    try:
-        if aggregate.SMALLEST_WEIGHT <= (number := float(weight)) <= most:
-            return number
-    except (TypeError, ValueError, OverflowError):
-        pass
-    raise WireError(f"a weight must be a positive number of at most {most:g}, got {weight!r:.80}")
 
 
 def _is_vector(model: Any) -> bool:

@@ -1,0 +1,217 @@
+"""The server's half of the exchange: it makes offers, accepts each upload once, and writes receipts.
+
+`gf.Server` and the Flower strategy are built on it. They differ in what carries the messages, and in what moves the
+model.
+"""
+
+import logging
+import secrets
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gammafl.core import aggregate
+from gammafl.core.errors import InputError, WireError
+from gammafl.core.layout import Layout
+from gammafl.core.method import Method
+from gammafl.core.moment import Moment, Schedule
+from gammafl.core.sparse import SparseUpdate
+from gammafl.federated.client import Upload
+from gammafl.federated.exchange import Answer, Offer, Word, receipt_facts, run_facts
+from gammafl.federated.limits import NO_LIMITS, Limits
+from gammafl.federated.receipts import Address, Receipts, Sender
+from gammafl.federated.server import Intake
+from gammafl.files.reading import Count, Facts, checked
+from gammafl.methods.description import describe
+
+LOG = logging.getLogger("gammafl")
+
+MOST_ABSENT = 256
+"""Receipts of absent clients that are sent to an address that nobody has answered from, at about 40 bytes each."""
+
+COPY = "another node sent an upload of client {} in this round: is the state of one a copy of the other's?"
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """An upload that is in order: where it came from, who made it, what it says, and what it weighs."""
+
+    address: Address
+    answer: Answer
+    payload: bytes
+    update: SparseUpdate
+    weight: float = 1.0
+
+
+class ExchangeFacts(Facts):
+    """The state of a `ServerExchange`, beside its receipts."""
+
+    round: Count
+    training: Word
+
+
+class ServerExchange:
+    """The offers, uploads and receipts of one training.
+
+    method        how clients compress
+    schedule      γ_t and T
+    layout        of the model
+    local_steps   E: a round ends at iteration t = round · local_steps
+    limits        what an upload may be at the most
+    training      the training's own name; by default a random word
+    say           told what an operator should know
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        schedule: Schedule,
+        layout: Layout,
+        *,
+        local_steps: int = 1,
+        limits: Limits = NO_LIMITS,
+        training: str | None = None,
+        say: Callable[[str], None] = LOG.warning,
+    ) -> None:
+        self.method, self.schedule, self.layout = method, schedule, layout
+        self.local_steps, self.limits, self.say = local_steps, limits, say
+        self.description = described(method)
+        self.scale = method.scale(layout.dim, schedule)
+        self.training = training or secrets.token_hex(8)
+        self.round = 0
+        """How many rounds are closed."""
+        self.receipts = Receipts()
+        self.asked: set[Address] = set()
+        """Who got an offer in the open round."""
+        self._arrivals: dict[Address, Arrival] = {}
+
+    def moment(self) -> Moment:
+        """The end of the open round, as the method sees it."""
+        return self.schedule.moment((self.round + 1) * self.local_steps, self.scale, self.layout)
+
+    def offer(self, address: Address, connected: Container[Address] | None = None) -> Offer:
+        """What the client at `address` is told in the open round.
+
+        `connected` are the addresses that are there, if the transport knows them: a client that came back under a new
+        address then finds its receipt among those of absent clients.
+        """
+        self.asked.add(address)
+        receipt = self.receipts.receipt(address)
+        absent = [] if connected is None or receipt else self.receipts.absent(connected, MOST_ABSENT)
+        return Offer(
+            training=self.training,
+            method=self.description,
+            dim=self.layout.dim,
+            round=self.round + 1,
+            **run_facts(self.moment()),
+            layout=self.layout.fingerprint(),
+            **receipt_facts(receipt),
+            absent=[" ".join(map(str, entry)) for entry in absent] or None,
+            entries=self.limits.entries,
+            norm=self.limits.norm,
+        )
+
+    def meet(self, address: Address, answer: Answer) -> None:
+        """Somebody answered from `address`; refuses, by `WireError`, an answer to another round."""
+        if answer.round != self.round + 1:
+            raise WireError(f"an answer to round {answer.round} in round {self.round + 1}")
+        if answer.number > answer.round:
+            raise WireError(
+                f"upload {answer.number} in round {answer.round}: a client makes at most one upload a round"
+            )
+        if warning := self.receipts.met(address, answer.who):
+            self.say(warning)
+
+    def accept(self, address: Address, answer: Answer, payload: bytes, weight: float = 1.0) -> Arrival | None:
+        """Takes in an upload, or raises `WireError`; nothing counts before `close`.
+
+        None for an upload that was sent again and has counted already: neither counted nor wrong.
+        """
+        self.meet(address, answer)
+        if address in self._arrivals:
+            raise WireError("a second upload in one round")
+        if refusal := self.receipts.refusal(answer.who, answer.number):
+            if answer.again:
+                return None
+            raise WireError(refusal)
+        intake = Intake(self.layout.dim, self.limits, largest=aggregate.largest_value(total_weight=1))
+        intake.take(Upload(0, payload, 0.0))
+        if intake.refused:
+            raise WireError(intake.refused[0])
+        arrival = Arrival(address, answer, payload, intake.accepted[0][1], weight)
+        self._arrivals[address] = arrival
+        return arrival
+
+    @property
+    def arrivals(self) -> list[Arrival]:
+        """The uploads of the open round."""
+        return list(self._arrivals.values())
+
+    def settle_contests(self) -> dict[Address, str]:
+        """Keeps one upload a sender, where several addresses have copies of its state; why the others are refused.
+
+        The address that an upload of this sender was accepted from before goes first; without one, the upload with the
+        highest number, since it holds whatever was not confirmed of the others.
+        """
+        best: dict[Sender, Arrival] = {}
+        for arrival in self._arrivals.values():
+            rival = best.setdefault(arrival.answer.who, arrival)
+            if self._rank(arrival) > self._rank(rival):
+                best[arrival.answer.who] = arrival
+        losers = [arrival for arrival in self.arrivals if best[arrival.answer.who] is not arrival]
+        for arrival in losers:
+            del self._arrivals[arrival.address]
+        return {arrival.address: COPY.format(arrival.answer.name) for arrival in losers}
+
+    def _rank(self, arrival: Arrival) -> tuple[bool, int]:
+        at_home = self.receipts.home(arrival.answer.who) == arrival.address
+        return at_home, arrival.answer.number
+
+    def label(self, arrival: Arrival) -> str:
+        """What the ledger calls the sender."""
+        return self.receipts.label(arrival.address, arrival.answer.who)
+
+    def close(self, counted: Sequence[Arrival]) -> None:
+        """The round is over: `counted` are in the model, and the next offers tell their senders."""
+        for arrival in counted:
+            self.receipts.accept(arrival.address, arrival.answer.who, arrival.answer.number, arrival.payload)
+        self.round += 1
+        self.asked, self._arrivals = set(), {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What must outlive the process, as plain values; uploads that have not counted yet are not in it."""
+        return {
+            "round": self.round,
+            "training": self.training,
+            "receipts": self.receipts.table(),
+            "asked": sorted(self.asked, key=str),
+        }
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """The state that `state_dict` was taken of."""
+        try:
+            receipts, asked = Receipts.of(saved["receipts"]), set(saved["asked"])
+            facts = checked(ExchangeFacts, {"round": saved["round"], "training": saved["training"]})
+        except (KeyError, ValueError, TypeError) as error:
+            raise InputError(f"not a state of a server ({type(error).__name__}: {error})") from None
+        self.round, self.training = facts.round, facts.training
+        self.receipts, self.asked, self._arrivals = receipts, asked, {}
+
+
+def described(method: Method) -> str:
+    """By which both sides tell that they mean the same method; of one that can't be described, its compressor."""
+    try:
+        return describe(method)
+    except InputError:
+        return f"own:{type(method.compressor).__qualname__}"
+
+
+def weight_within(weight: Any, limits: Limits, name: str = "a weight") -> float:
+    """`weight` as a number from 2⁻⁵³ to 2⁵³ and within the limits, or `WireError`: it may be a client's own word."""
+    most = min(aggregate.LARGEST_WEIGHT, limits.weight or aggregate.LARGEST_WEIGHT)
+    try:
+        if aggregate.SMALLEST_WEIGHT <= (number := float(weight)) <= most:
+            return number
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise WireError(f"{name} must be a positive number from 2⁻⁵³ to {most:g}, got {weight!r:.80}")
