@@ -78,12 +78,12 @@ browser:  ## a Chromium for the tests of the HTML page, where there is none: Deb
 peers: .peers/ready  ## an environment with pfl-research and Flower, to be measured against
 
 bench: .venv/train .peers/ready  ## every measurement of docs/performance.md; an hour on two idle cores
-	$(BIN)/gammafl bench compress
-	$(BIN)/gammafl bench wire
-	$(BIN)/gammafl bench simulate
-	$(BIN)/gammafl bench parts
-	$(BIN)/gammafl bench growth
-	$(BIN)/gammafl bench scale
+	$(BIN)/python -m benchmarks compress
+	$(BIN)/python -m benchmarks wire
+	$(BIN)/python -m benchmarks simulate
+	$(BIN)/python -m benchmarks parts
+	$(BIN)/python -m benchmarks growth
+	$(BIN)/python -m benchmarks scale
 
 clean:  ## remove the environment and everything that was built
 	rm -rf .venv .peers .audit .atheris build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
@@ -97,7 +97,7 @@ clean:  ## remove the environment and everything that was built
 	$(PIP) -e '.[flower,train]'
 	@touch $@
 
-.peers/ready: src/gammafl/bench/peers/requirements.txt
+.peers/ready: benchmarks/peers/requirements.txt
 	@test -x .peers/bin/python || $(PYTHON) -m venv .peers
 	.peers/bin/python -m pip install --disable-pip-version-check -q -r $<
 	@touch $@

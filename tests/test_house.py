@@ -11,9 +11,7 @@ ROOT = Path(gammafl.__file__).parent
 FLOORS = ["core", "methods", "config", "federated", "tasks", "runs", "flower", "report", "experiments", "paper", "cli"]
 """From the ground up."""
 
-FOR_ALL = {"seeds", "files", "__version__"}
-BENCH = {"cli", "paper"}
-"""`gammafl bench` and the study `cost` stand on the measurements in `bench`, which stands on everything."""
+FOR_ALL = {"seeds", "files"}
 
 
 def imports(path: Path) -> set[str]:
@@ -30,7 +28,7 @@ def imports(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("room", FLOORS)
 def test_imports_go_one_way(room: str) -> None:
-    allowed = {*FLOORS[: FLOORS.index(room) + 1], *FOR_ALL, *({"bench"} if room in BENCH else ())}
+    allowed = {*FLOORS[: FLOORS.index(room) + 1], *FOR_ALL}
     against = {str(file.relative_to(ROOT)): imports(file) - allowed for file in sorted((ROOT / room).rglob("*.py"))}
     assert not {file: rooms for file, rooms in against.items() if rooms}
 
@@ -43,7 +41,7 @@ def test_files_and_seeds_know_the_core_alone() -> None:
 def test_every_room_has_a_rule_and_every_file_is_in_a_room() -> None:
     """The rule is the docstring of the room's `__init__`."""
     rooms = {path.parent.name for path in ROOT.glob("*/__init__.py")}
-    assert rooms == {*FLOORS, "files", "bench"}
+    assert rooms == {*FLOORS, "files"}
     for path in ROOT.glob("*/__init__.py"):
         assert ast.get_docstring(ast.parse(path.read_text())), path
     assert {path.name for path in ROOT.glob("*.py")} == {"__init__.py", "seeds.py"}
@@ -60,6 +58,11 @@ def roots(path: Path) -> set[str]:
     nodes = list(ast.walk(ast.parse(path.read_text())))
     plain = {alias.name.split(".")[0] for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     return plain | {node.module.split(".")[0] for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
+
+
+def test_the_package_knows_neither_benchmarks_nor_tests() -> None:
+    for file in ROOT.rglob("*.py"):
+        assert not roots(file) & {"benchmarks", "tests"}, file
 
 
 def test_core_knows_neither_torch_nor_files() -> None:

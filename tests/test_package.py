@@ -47,7 +47,7 @@ def _build(what: str, source: Path, out: Path) -> None:
 
 def test_the_source_distribution_has_the_repository_without_the_pictures_of_results(built: Path) -> None:
     copy, unpacked = built / "copy", built / f"gammafl-{VERSION}"
-    rooms = ("docs", "examples", "results", "src", "tests", "tools")
+    rooms = ("benchmarks", "docs", "examples", "results", "src", "tests", "tools")
     wanted = {path.relative_to(copy) for room in rooms for path in (copy / room).rglob("*") if path.is_file()}
     wanted |= {Path(name) for name in ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md")}
     wanted |= {Path(name) for name in ("constraints.txt", "pyproject.toml", "requirements.lock", "setup.py")}
@@ -57,10 +57,11 @@ def test_the_source_distribution_has_the_repository_without_the_pictures_of_resu
     assert len(wanted) > 200
 
 
-def test_the_wheel_has_the_package_and_nothing_else(built: Path) -> None:
+def test_the_wheel_has_the_package_and_nothing_else_such_as_benchmarks(built: Path) -> None:
     with zipfile.ZipFile(built / f"gammafl-{VERSION}-py3-none-any.whl") as wheel:
         names = [Path(name) for name in wheel.namelist()]
     assert {name.parts[0] for name in names} == {"gammafl", f"gammafl-{VERSION}.dist-info"}
+    assert not [name for name in names if "bench" in str(name)]
     package = ROOT / "src/gammafl"
     wanted = {path.relative_to(package.parent) for path in package.rglob("*") if path.is_file()}
     kept = {path for path in wanted if "__pycache__" not in path.parts}

@@ -20,6 +20,7 @@ import typer
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from benchmarks.commands import app as benchmarks
 from gammafl.cli import main as cli
 from gammafl.cli.parsing import numbers, words
 from gammafl.cli.studies import asked_for
@@ -110,6 +111,8 @@ def test_a_command_can_be_given(snippet: Snippet, in_tmp: Path) -> None:
         check_gammafl(arguments, snippet.kind == "inline")
     elif program == "make":
         check_targets([word for word in arguments if "=" not in word])
+    elif given[:3] == ["python", "-m", "benchmarks"]:
+        parsed(benchmarks, arguments[2:], snippet.kind == "inline")
     elif program == "python":
         assert (ROOT / arguments[0]).is_file()
     elif program == "pip" and arguments[0] == "install":
@@ -138,13 +141,7 @@ def import_files(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_gammafl(arguments: list[str], may_be_a_name: bool) -> None:
-    try:
-        command, given = parsed(arguments)
-    except Exception as error:
-        if not may_be_a_name or type(error).__name__ not in ("MissingParameter", "NoArgsIsHelpError"):
-            raise
-        parsed([*arguments, "--help"])
-        return
+    command, given = parsed(cli.app, arguments, may_be_a_name)
     if command in ("run", "compare") and given["config"] is None:
         methods = check_methods(split_list(given.get("method") or given.get("methods") or "gamma-fedht"))
         make_config(*cli._layers(given["task"], None, given["set_"]), {"method": methods[-1]})
@@ -158,20 +155,30 @@ def check_gammafl(arguments: list[str], may_be_a_name: bool) -> None:
         dataset_named(given["name"])
 
 
-def parsed(arguments: list[str]) -> tuple[str, dict[str, Any]]:
-    """The name and the parameters of the command that the command line would call; nothing is called."""
+def parsed(app: typer.Typer, arguments: list[str], may_be_a_name: bool) -> tuple[str, dict[str, Any]]:
+    """The name and the parameters of the command that the command line would call; of a name alone, nothing."""
+    try:
+        return called_by(app, arguments)
+    except Exception as error:
+        if not may_be_a_name or type(error).__name__ not in ("MissingParameter", "NoArgsIsHelpError"):
+            raise
+        return called_by(app, [*arguments, "--help"])
+
+
+def called_by(app: typer.Typer, arguments: list[str]) -> tuple[str, dict[str, Any]]:
+    """Nothing is called."""
     called: dict[str, dict[str, Any]] = {}
 
     def watch(command: Any) -> None:
         for name, part in getattr(command, "commands", {}).items():
             if hasattr(part, "commands"):
                 watch(part)
-            else:
+            elif not part.hidden:  # a hidden one only says what to write instead of it
                 part.callback = lambda name=name, /, **given: called.update({name: given})
 
-    command = typer.main.get_command(cli.app)
+    command = typer.main.get_command(app)
     watch(command)
-    command.main(arguments, "gammafl", standalone_mode=False)
+    command.main(arguments, standalone_mode=False)
     return called.popitem() if called else ("", {})
 
 

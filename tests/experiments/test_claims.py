@@ -10,6 +10,7 @@ from gammafl.experiments.claims import FAILS, HOLDS, OPEN, Claim, Part, judge
 from gammafl.experiments.results import Results, Run
 from gammafl.experiments.store import verdicts
 from gammafl.paper.catalogue import STUDIES
+from gammafl.paper.cost import FUSED, NAIVE_TOP_K, OUR_TOP_K
 from gammafl.report.pictures import LinePicture
 
 Figures = Callable[[Mapping[str, str], int], dict[str, Any]]
@@ -239,8 +240,7 @@ def test_cost_reads_the_exponent_from_the_times(power: float, times: float, expe
     def figures(cell: Mapping[str, str], seed: int) -> dict[str, Any]:
         own = 1e-9 * float(cell["d"]) ** power * (1 + noise(seed, 0.01))
         other = own * times * (1 + noise(seed + 1, 0.01))
-        names = ("Top-k, ours, with error feedback", "torch.topk with error feedback")
-        return {"γ-FedHT, fused": own, **dict.fromkeys(names, other)}
+        return {FUSED: own, OUR_TOP_K: other, NAIVE_TOP_K: other}
 
     assert set(doctored("cost", "", figures).values()) == {expected}
 

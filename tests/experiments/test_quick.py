@@ -58,14 +58,6 @@ def test_theory_runs_on_both_problems(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "20 runs, 20 finished; nothing to run" in printed
 
 
-def test_cost_measures_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["study", "cost", "--quick", "--jobs", "8", "--seeds", "0", "--only", "d=10000", "--out", str(tmp_path)]
-    code, printed, _ = gammafl(*command, capsys=capsys)
-    assert code == 0
-    assert "with 8 jobs" not in printed
-    assert "torch.topk with error feedback" in printed
-
-
 def test_the_list_names_every_study(capsys: pytest.CaptureFixture[str]) -> None:
     code, printed, _ = gammafl("study", "list", capsys=capsys)
     assert code == 0

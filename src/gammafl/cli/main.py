@@ -1,21 +1,20 @@
 """The command line: arguments in, calls out. Heavy modules are imported by the command that needs them."""
 
-import io
 import json
 import os
-import sys
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gammafl import __version__
-from gammafl.bench.commands import app as bench_app
+import gammafl
+from gammafl.cli.entry import call
 from gammafl.cli.parsing import Commands, command_again, command_line, need_torch, numbers, told_how_to_go_on
 from gammafl.cli.studies import report as report_command
 from gammafl.cli.studies import study as study_command
-from gammafl.core.errors import GammaflError, InputError
+from gammafl.core.errors import InputError
 
 if TYPE_CHECKING:
     from gammafl.config.schema import RunConfig
@@ -31,7 +30,6 @@ app = typer.Typer(
 )
 data_app = typer.Typer(cls=Commands, help="Data sets: list them, fetch them.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
-app.add_typer(bench_app, name="bench")
 app.command("study", epilog="Example:  gammafl study table3 --task logistic-mini --quick")(study_command)
 app.command("report", epilog="Example:  gammafl report runs/studies/table3-logistic-mini-quick --out page.html")(
     report_command
@@ -52,7 +50,7 @@ Task = Annotated[str | None, typer.Argument(help="Task name, see: gammafl tasks;
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"gammafl {__version__}")
+        print(f"gammafl {gammafl.__version__}")
         raise typer.Exit
 
 
@@ -306,22 +304,18 @@ def _short(task: str) -> str:
     return Path(task).name.replace(".py:", "-")
 
 
+@app.command(
+    hidden=True, add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+)
+def bench(context: typer.Context) -> None:
+    """A command of 0.1: says where it went."""
+    command = shlex.join(["python", "-m", "benchmarks", *context.args])
+    raise InputError(f"the benchmarks are no longer in the package; in a clone of the repository, run: {command}")
+
+
 def main() -> None:
-    """Entry point: a user's mistake is one line on standard error and exit code 2."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # λ on a terminal that has no Greek
-    try:
-        app()
-    except GammaflError as error:
-        _fail(str(error))
-    except OSError as error:
-        _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
-
-
-def _fail(message: str) -> None:
-    print(f"error: {message}", file=sys.stderr)
-    sys.exit(2)
+    """Entry point."""
+    call(app, "gammafl")
 
 
 if __name__ == "__main__":

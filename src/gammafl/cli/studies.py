@@ -41,7 +41,9 @@ def study(
         from gammafl.report.tables import TextTable
 
         rows = [[s.name, s.title, ", ".join(s.tasks) or "–"] for s in STUDIES.values()]
-        TextTable("studies", ["name", "what it shows", "tasks"], rows, "run one with: gammafl study NAME", True).print()
+        others = [f"{s.name} with: {s.run_by}" for s in STUDIES.values() if s.run_by]
+        note = "; ".join(["run one with: gammafl study NAME", *others])
+        TextTable("studies", ["name", "what it shows", "tasks"], rows, note, True).print()
         return
     declared = study_named(name)
     from gammafl.config.layers import parse_settings
@@ -54,7 +56,7 @@ def study(
     )
     campaign = plan_campaign(declared, options)
     need_torch()
-    _run_and_show(campaign)
+    run_and_show(campaign, command_again())
 
 
 def report(
@@ -101,7 +103,8 @@ def asked_for(declared: "Study", only: list[str]) -> dict[str, list[str]]:
     return chosen
 
 
-def _run_and_show(campaign: "Campaign") -> None:
+def run_and_show(campaign: "Campaign", go_on_with: str) -> None:
+    """Runs what is missing, then prints, draws and writes results; `go_on_with` is the command for after a stop."""
     from gammafl.experiments.runner import run_campaign
     from gammafl.experiments.store import QUICK_NOTE, study_directory, write_study
     from gammafl.files.disk_errors import storing
@@ -110,7 +113,7 @@ def _run_and_show(campaign: "Campaign") -> None:
     options = campaign.options
     if options.quick:
         print(QUICK_NOTE, flush=True)
-    with told_how_to_go_on(command_again(), options.out), show_progress() as progress:
+    with told_how_to_go_on(go_on_with, options.out), show_progress() as progress:
         run_campaign(campaign, progress)
     found = {task: campaign.results(task) for task in options.tasks}
     if options.collect and campaign.trials:  # an empty table must not take the place of a full one

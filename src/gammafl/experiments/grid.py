@@ -102,8 +102,8 @@ class Study:
     """A figure or table of the paper, or a question of ours.
 
     `tasks` are run unless --task names others, out of `tasks` and `further_tasks`. `settings` are over the task's
-    preset; `quick` are the settings of --quick, "" for all tasks. `make_job` turns a trial into something to run;
-    `alone` says that it measures time, so that nothing may run beside it.
+    preset; `quick` are the settings of --quick, "" for all tasks. `make_job` turns a trial into something to run.
+    `run_by` is the command that runs a study of which the package only reads results: it judges and draws them.
     """
 
     name: str
@@ -120,7 +120,7 @@ class Study:
     quick: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     seeds: tuple[int, ...] = (0, 1, 2)
     quick_seeds: tuple[int, ...] = (0, 1)
-    alone: bool = False
+    run_by: str = ""
     note: str = ""
 
     def check_tasks(self, names: Sequence[str]) -> tuple[str, ...]:

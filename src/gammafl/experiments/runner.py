@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gammafl.core.errors import DivergedError
+from gammafl.core.errors import DivergedError, InputError
 from gammafl.experiments.costs import PROCESS
 from gammafl.experiments.grid import Study, Trial
 from gammafl.experiments.results import Results, Run
@@ -112,13 +112,14 @@ class Campaign:
 
 def plan_campaign(study: Study, options: Options) -> Campaign:
     """The trials of `study` that `options` ask for."""
+    if study.run_by:
+        raise InputError(f"{study.name} is not run by the package; in a clone of the repository, run: {study.run_by}")
     tasks = study.check_tasks(options.tasks) or ("",)
     seeds = options.seeds or (study.quick_seeds if options.quick else study.seeds)
     study.check_changes(options.settings)
     chosen = study.restricted(options.only, options.quick)
     trials = [t for task in tasks for t in chosen.trials(task, seeds, options.quick, options.settings)]
-    workers = 1 if study.alone else options.workers
-    return Campaign(chosen, trials, replace(options, tasks=tasks, seeds=tuple(seeds), workers=workers))
+    return Campaign(chosen, trials, replace(options, tasks=tasks, seeds=tuple(seeds)))
 
 
 def run_campaign(campaign: Campaign, progress: Progress) -> int:

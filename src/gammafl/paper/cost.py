@@ -1,68 +1,25 @@
-"""What compression costs against d, and the exponent p of seconds ∝ d^p: the O(d) of the abstract."""
+"""What compression costs against d, and the exponent p of seconds ∝ d^p: the O(d) of the abstract.
 
-import json
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+Here are the claims, tables and pictures. The times are measured by `benchmarks/cost.py`, which is not in the package.
+"""
 
 import numpy as np
 
 from gammafl.experiments.claims import Claim, Part
-from gammafl.experiments.grid import Factor, Level, Study, Table, Trial
+from gammafl.experiments.grid import Factor, Level, Study
 from gammafl.experiments.intervals import interval, slope
 from gammafl.experiments.results import Results
-from gammafl.files.atomic import read_json
 from gammafl.paper.comparisons import warning_of
 from gammafl.report.pictures import Line, LinePicture, Panel, Picture
 from gammafl.report.tables import TextTable
-from gammafl.runs.progress import Progress, Status
 
 DIMS = ("10000", "100000", "1000000", "10000000", "100000000")
 QUICK_DIMS = ("10000", "100000", "1000000")
-FUSED, TOP_K = "γ-FedHT, fused", "Top-k, ours, with error feedback"
-TORCH_TOP_K = "torch.topk with error feedback"
+FUSED, OUR_TOP_K = "γ-FedHT, fused", "Top-k, ours, with error feedback"
+NAIVE_TOP_K = "torch.topk with error feedback"
+"""The contenders that the claims are about, as the results name them."""
 LINEAR = 1.1
 """The exponent that still counts as linear: large vectors leave the caches, which costs more than a factor."""
-
-
-@dataclass(frozen=True)
-class CostJob:
-    """The contenders of `gammafl bench compress` at one d, one thread; a repetition is a seed."""
-
-    dim: int
-    seed: int
-    runs: Path
-    turns: int = 5
-
-    @property
-    def path(self) -> Path:
-        return self.runs / f"cost-d{self.dim}-repetition{self.seed}"
-
-    def seconds(self) -> float:
-        """Eight contenders; those of torch take about 40 ns an element."""
-        return 1 + 1.5e-7 * self.dim * (self.turns + 1)
-
-    def finished(self) -> dict[str, Any] | None:
-        return read_json(self.path / "summary.json")
-
-    def outcome(self, summary: dict[str, Any]) -> tuple[dict[str, Any], dict[str, list[float]]]:
-        return summary["figures"], {}
-
-    def run(self, progress: Progress) -> dict[str, Any]:
-        from gammafl.bench.compress import seconds_of
-        from gammafl.files.atomic import write_atomically
-
-        summary = {"settings": asdict(self) | {"runs": ""}, "figures": seconds_of(self.dim, 1, self.turns)}
-        self.path.mkdir(parents=True, exist_ok=True)
-        write_atomically(
-            self.path / "summary.json", (json.dumps(summary, indent=1, ensure_ascii=False) + "\n").encode()
-        )
-        progress.update(Status(self.path.name, 1, 1, "seconds", summary["figures"][FUSED], 1e-3, 0, True))
-        return summary
-
-
-def _make_job(trial: Trial, leader: Table | None, runs: Path, data_dir: Path | None) -> CostJob:
-    return CostJob(int(trial.settings["dim"]), trial.seed, runs)
 
 
 def dims(results: Results) -> list[int]:
@@ -121,23 +78,22 @@ def _pictures(results: Results) -> list[Picture]:
 
 COST = Study(
     "cost",
-    "Compression time against d (gammafl bench compress), with the fitted exponent",
+    "Compression time against d, with the fitted exponent",
     (),
     (Factor("d", tuple(Level(d, {"dim": int(d)}) for d in DIMS), QUICK_DIMS),),
     (
         Claim(f"γ-FedHT's compression is O(d) (exponent below {LINEAR})", "abstract", _linear),
-        Claim("Top-k with error feedback (torch.topk) takes longer", "Sec. I", lambda r: _cheaper(TORCH_TOP_K, r)),
-        Claim("Our own, faster Top-k takes longer", "ours", lambda r: _cheaper(TOP_K, r)),
+        Claim("Top-k with error feedback (torch.topk) takes longer", "Sec. I", lambda r: _cheaper(NAIVE_TOP_K, r)),
+        Claim("Our own, faster Top-k takes longer", "ours", lambda r: _cheaper(OUR_TOP_K, r)),
         Claim(
             "Top-k takes up to hundreds of times as long: at least 100 times at the largest d",
             "Sec. I",
-            lambda r: _cheaper(TORCH_TOP_K, r, 100)[-1:],
+            lambda r: _cheaper(NAIVE_TOP_K, r, 100)[-1:],
         ),
     ),
     _table,
     _pictures,
-    make_job=_make_job,
     further_tasks=(),
-    alone=True,
     note="times are of this machine; let it do nothing else",
+    run_by="python -m benchmarks cost",
 )

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numba import njit
 
-from gammafl.bench import ours
-from gammafl.bench.measure import medians, repeated, show_seconds
-from gammafl.bench.peers.work import Work
+from benchmarks import ours
+from benchmarks.measure import medians, repeated, show_seconds
+from benchmarks.peers.work import Work
 from gammafl.core import aggregate, threads
 from gammafl.core.jit import REORDERED
 from gammafl.core.memory import Residual

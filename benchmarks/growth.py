@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from gammafl.bench.measure import show_seconds, verdict
-from gammafl.bench.ours import make_plan
+from benchmarks.measure import show_seconds, verdict
+from benchmarks.ours import make_plan
 from gammafl.config.schema import Input
 from gammafl.core import threads
 from gammafl.federated import rounds

@@ -1,4 +1,4 @@
-"""gammafl as one of the contenders of `bench simulate`: γ-FedHT with real messages, served by the peers' protocol.
+"""gammafl as one of the contenders of `simulate`: γ-FedHT with real messages, served by the peers' protocol.
 
 It does more than its peers: images are bytes that are normalised in every step, and every update is compressed,
 encoded, decoded and checked.
@@ -10,7 +10,7 @@ from importlib.metadata import version
 
 import numpy as np
 
-from gammafl.bench.peers import work
+from benchmarks.peers import work
 from gammafl.config.schema import EvaluationSettings, Input, NoAverage
 from gammafl.core import threads
 from gammafl.core.stepsizes import Constant

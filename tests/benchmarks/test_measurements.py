@@ -10,15 +10,16 @@ import pytest
 import torch
 
 import gammafl as gf
-from gammafl.bench import compress, growth, measure, parts, scale, simulate, wire
-from gammafl.bench.measure import medians, show_seconds, verdict
-from gammafl.bench.ours import make_task
-from gammafl.bench.peers import work
+from benchmarks import compress, growth, measure, parts, scale, simulate, wire
+from benchmarks.measure import medians, show_seconds, verdict
+from benchmarks.ours import make_task
+from benchmarks.peers import work
 from gammafl.core import threads
 from gammafl.core.compressors import HardThreshold, TopK
 from gammafl.core.memory import Residual
 from gammafl.core.method import as_method
 from gammafl.core.moment import Moment
+from gammafl.paper.cost import FUSED
 from gammafl.runs.progress import Silent
 from gammafl.tasks.models import MODELS
 
@@ -45,7 +46,7 @@ def test_alternating_updates_keep_about_a_thousandth_every_time() -> None:
     contenders[compress.NAIVE_HT]()
     for _ in range(4):
         theirs: Any = contenders[compress.NAIVE_HT]()
-        ours: Any = contenders[compress.FUSED]()
+        ours: Any = contenders[FUSED]()
         assert len(ours) == len(theirs[0])
         assert 1350 < len(ours) < 1650
 

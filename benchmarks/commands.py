@@ -1,6 +1,8 @@
-"""`gammafl bench …`: arguments in, calls out."""
+"""`python -m benchmarks …`: arguments in, calls out."""
 
 import os
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -8,12 +10,19 @@ import typer
 
 from gammafl.cli.parsing import Commands, need_torch, numbers, words
 
-app = typer.Typer(cls=Commands, help="Measurements beside the machine's limit and beside peers.", no_args_is_help=True)
+PROGRAM = "python -m benchmarks"
+app = typer.Typer(
+    cls=Commands,
+    help="Measurements beside the machine's limit and beside peers.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
 
 Repeats = Annotated[int, typer.Option(min=1, help="Turns; the median counts.")]
 
 
-@app.command("compress", epilog="Example:  gammafl bench compress --dims 235690,10000000 --threads 1,2")
+@app.command("compress", epilog="Example:  python -m benchmarks compress --dims 235690,10000000 --threads 1,2")
 def compress(
     dims: Annotated[str, typer.Option(help="Comma-separated numbers of elements.")] = "235690,10000000,124000000",
     threads: Annotated[str, typer.Option(help="Comma-separated numbers of threads.")] = "1,2",
@@ -21,25 +30,25 @@ def compress(
 ) -> None:
     """Compression with error feedback: ours, torch's, and a memory copy."""
     need_torch()
-    from gammafl.bench import compress as bench
+    from benchmarks import compress as bench
 
     for table in bench.tables(numbers(dims, "--dims"), numbers(threads, "--threads"), repeats):
         table.print()
 
 
-@app.command("wire", epilog="Example:  gammafl bench wire")
+@app.command("wire", epilog="Example:  python -m benchmarks wire")
 def wire(
     dims: Annotated[str, typer.Option(help="Comma-separated numbers of elements.")] = "235690,10000000,124000000",
     repeats: Repeats = 9,
 ) -> None:
     """Messages: bytes against their entropy, raw pairs and STC's formula; time of encoding and decoding."""
-    from gammafl.bench import wire as bench
+    from benchmarks import wire as bench
 
     for table in bench.tables(numbers(dims, "--dims"), repeats):
         table.print()
 
 
-@app.command("simulate", epilog="Example:  make peers && gammafl bench simulate --models logistic")
+@app.command("simulate", epilog="Example:  make peers && python -m benchmarks simulate --models logistic")
 def simulate(
     models: Annotated[str, typer.Option(help="Comma-separated.")] = "logistic,cnn,vgg11s",
     clients: Annotated[str, typer.Option(help="Comma-separated; half of them take part.")] = "10,100",
@@ -49,7 +58,7 @@ def simulate(
 ) -> None:
     """Rounds per second: gammafl, a plain torch loop, pfl-research and Flower's simulation, taking turns."""
     need_torch()
-    from gammafl.bench import simulate as bench
+    from benchmarks import simulate as bench
     from gammafl.runs.progress import show_progress
 
     with show_progress() as progress:
@@ -57,35 +66,57 @@ def simulate(
             bench.table(work, peers, repeats, progress).print()
 
 
-@app.command("parts", epilog="Example:  gammafl bench parts --clients 100")
+@app.command("parts", epilog="Example:  python -m benchmarks parts --clients 100")
 def parts(
     clients: Annotated[str, typer.Option(help="Comma-separated; half of them take part.")] = "10,100",
     repeats: Repeats = 9,
 ) -> None:
     """Where the time of a round of logistic regression goes: phases, the loops of a step, the calls of an upload."""
     need_torch()
-    from gammafl.bench import parts as bench
+    from benchmarks import parts as bench
 
     for table in bench.tables(numbers(clients, "--clients"), repeats):
         table.print()
 
 
-@app.command("growth", epilog="Example:  gammafl bench growth --clients 10,1000,100000")
+@app.command("growth", epilog="Example:  python -m benchmarks growth --clients 10,1000,100000")
 def growth(
     clients: Annotated[str, typer.Option(help="Comma-separated.")] = "10,100,1000,10000,100000",
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of each size.")] = 1000,
 ) -> None:
     """Time and memory of a round as the number of clients grows, ten of them taking part."""
     need_torch()
-    from gammafl.bench import growth as bench
+    from benchmarks import growth as bench
 
     bench.table(numbers(clients, "--clients"), rounds).print()
 
 
-@app.command(epilog="Example:  gammafl bench scale")
+@app.command(epilog="Example:  python -m benchmarks scale")
 def scale(repeats: Repeats = 9) -> None:
     """What a round costs a client and the server, up to 10⁹ parameters and 10⁶ clients, from measured unit costs."""
-    from gammafl.bench import scale as bench
+    from benchmarks import scale as bench
 
     for table in bench.tables(bench.measure(repeats), (1e5, 1e6, 1e7, 1e8, 1e9), (1e1, 1e3, 1e6)):
         table.print()
+
+
+@app.command(epilog="Example:  python -m benchmarks cost --quick")
+def cost(
+    seeds: Annotated[str, typer.Option(help="Comma-separated repetitions; the study's own by default.")] = "",
+    quick: Annotated[bool, typer.Option("--quick", help="A small size, to see it work; proves nothing.")] = False,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="FACTOR=LEVEL,…", help="Only these levels; may be repeated.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where measurements and results are kept.")] = Path("runs/studies"),
+    collect: Annotated[bool, typer.Option("--collect", help="Measure nothing: show what is finished.")] = False,
+) -> None:
+    """The study `cost`: compression time against d; measure what is missing, say which claims hold, draw it."""
+    from benchmarks.cost import MEASURED
+    from gammafl.cli.studies import asked_for, run_and_show
+    from gammafl.experiments.runner import Options, plan_campaign
+
+    repetitions = tuple(numbers(seeds, "--seeds", 0)) if seeds else ()
+    options = Options(out, seeds=repetitions, quick=quick, only=asked_for(MEASURED, only or []), collect=collect)
+    campaign = plan_campaign(MEASURED, options)
+    need_torch()
+    run_and_show(campaign, f"{PROGRAM} {shlex.join(sys.argv[1:])}")

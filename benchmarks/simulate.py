@@ -14,14 +14,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from gammafl.bench import peers
-from gammafl.bench.measure import verdict
-from gammafl.bench.peers.work import Work
+from benchmarks import peers
+from benchmarks.measure import verdict
+from benchmarks.peers.work import Work
 from gammafl.core.errors import InputError, require
 from gammafl.report.tables import TextTable
 from gammafl.runs.progress import Progress
 
 PEERS = Path(peers.__path__[0])
+CLONE = PEERS.parents[1]
+"""Where Python finds `benchmarks`."""
 OURS, PLAIN, PFL, FLOWER = "gammafl", "plain", "pfl", "flower"
 WANTED = {
     "logistic": {PLAIN: 8.0, PFL: 8.0, FLOWER: 60.0},
@@ -70,7 +72,8 @@ class Contender:
 def started(command: Sequence[str], work: Work) -> Iterator[Contender]:
     """A contender, until the block ends: its input ends, and so does it."""
     pipe, arguments = subprocess.PIPE, [*command, json.dumps(asdict(work))]
-    with subprocess.Popen(arguments, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True) as process:
+    silent = subprocess.DEVNULL
+    with subprocess.Popen(arguments, cwd=CLONE, stdin=pipe, stdout=pipe, stderr=silent, text=True) as process:
         try:
             yield Contender(process)
         except BaseException:
@@ -80,8 +83,8 @@ def started(command: Sequence[str], work: Work) -> Iterator[Contender]:
 
 def commands(environment: Path) -> dict[str, list[str]]:
     """What starts each contender; peers only where `environment` has them."""
-    own = {OURS: [sys.executable, "-m", "gammafl.bench.ours"], PLAIN: [sys.executable, str(PEERS / "plain.py")]}
-    python = environment / "bin" / "python"
+    own = {OURS: [sys.executable, "-m", "benchmarks.ours"], PLAIN: [sys.executable, str(PEERS / "plain.py")]}
+    python = environment.absolute() / "bin" / "python"
     if not python.exists():
         return own
     return own | {PFL: [str(python), str(PEERS / "pfl_research.py")], FLOWER: [str(python), str(PEERS / "flower.py")]}

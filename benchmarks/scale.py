@@ -6,8 +6,8 @@ from functools import partial
 
 import numpy as np
 
-from gammafl.bench.measure import KEPT, fused, medians, repeated, show_seconds
-from gammafl.bench.wire import entropy, scattered
+from benchmarks.measure import KEPT, fused, medians, repeated, show_seconds
+from benchmarks.wire import entropy, scattered
 from gammafl.core import aggregate
 from gammafl.core.wire import HEADER, decode, encode
 from gammafl.report.tables import TextTable

@@ -10,7 +10,7 @@ from itertools import cycle
 import numpy as np
 import torch
 
-from gammafl.bench.measure import (
+from benchmarks.measure import (
     KEPT,
     THRESHOLD,
     Work,
@@ -24,12 +24,12 @@ from gammafl.bench.measure import (
 from gammafl.core import kernels, threads
 from gammafl.core.arrays import Vector
 from gammafl.core.compressors import HardThreshold, TopK
+from gammafl.paper.cost import FUSED, NAIVE_TOP_K, OUR_TOP_K
 from gammafl.report.tables import TextTable
 
 COPY, READ = "copy of 12 bytes an element", "reading 8 bytes an element"
-FUSED, CHECKED = "γ-FedHT, fused", "γ-FedHT, fused, update checked first"
-OUR_TOP_K, TORCH_TOP_K = "Top-k, ours, with error feedback", "torch.topk alone"
-NAIVE_TOP_K, NAIVE_HT = "torch.topk with error feedback", "torch hard threshold with error feedback"
+CHECKED, TORCH_TOP_K = "γ-FedHT, fused, update checked first", "torch.topk alone"
+NAIVE_HT = "torch hard threshold with error feedback"
 LEAN_TOP_K = "torch.topk with error feedback, lean"
 
 

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from gammafl.bench.measure import Work, fused, medians, repeated, show_seconds, verdict
+from benchmarks.measure import Work, fused, medians, repeated, show_seconds, verdict
 from gammafl.core import aggregate
 from gammafl.core.arrays import Vector
 from gammafl.core.sparse import SparseUpdate

@@ -1,0 +1,53 @@
+"""The study `cost`, measured: what its claims ask and how it is drawn are in `gammafl.paper.cost`."""
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gammafl.experiments.grid import Table, Trial
+from gammafl.files.atomic import read_json, write_atomically
+from gammafl.paper.cost import COST, FUSED
+from gammafl.runs.progress import Progress, Status
+
+
+@dataclass(frozen=True)
+class CostJob:
+    """The contenders of `benchmarks/compress.py` at one d, one thread; a repetition is a seed."""
+
+    dim: int
+    seed: int
+    runs: Path
+    turns: int = 5
+
+    @property
+    def path(self) -> Path:
+        return self.runs / f"cost-d{self.dim}-repetition{self.seed}"
+
+    def seconds(self) -> float:
+        """Eight contenders; those of torch take about 40 ns an element."""
+        return 1 + 1.5e-7 * self.dim * (self.turns + 1)
+
+    def finished(self) -> dict[str, Any] | None:
+        return read_json(self.path / "summary.json")
+
+    def outcome(self, summary: dict[str, Any]) -> tuple[dict[str, Any], dict[str, list[float]]]:
+        return summary["figures"], {}
+
+    def run(self, progress: Progress) -> dict[str, Any]:
+        from benchmarks.compress import seconds_of  # loads torch
+
+        summary = {"settings": asdict(self) | {"runs": ""}, "figures": seconds_of(self.dim, 1, self.turns)}
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_atomically(
+            self.path / "summary.json", (json.dumps(summary, indent=1, ensure_ascii=False) + "\n").encode()
+        )
+        progress.update(Status(self.path.name, 1, 1, "seconds", summary["figures"][FUSED], 1e-3, 0, True))
+        return summary
+
+
+def _make_job(trial: Trial, leader: Table | None, runs: Path, data_dir: Path | None) -> CostJob:
+    return CostJob(int(trial.settings["dim"]), trial.seed, runs)
+
+
+MEASURED = replace(COST, make_job=_make_job, run_by="")

@@ -1,1 +1,0 @@
-"""Measurements side by side with peers and with the machine's limits."""
