@@ -16,7 +16,7 @@ from tests.problems import Quadratic
 
 def remembered(directory: Path, chosen: gammafl.flower.CompressedFedAvg) -> dict[str, NDArray[np.float64]]:
     """Client → what its disk holds: the residual, and an open upload that the server does not have."""
-    found, last = {}, chosen.inbox.receipts.last
+    found, last = {}, chosen.training.exchange.receipts.last
     for path in state_files(directory):
         facts, tensors = tensor_files.read(path)
         found[path.stem] = np.zeros(50) + tensors.get("residual", np.zeros(50))

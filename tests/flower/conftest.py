@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 
 from gammafl.core.arrays import Vector
-from gammafl.flower.inbox import Inbox
+from gammafl.federated.server_exchange import ServerExchange
 
 
 @pytest.fixture
 def applied(monkeypatch: pytest.MonkeyPatch) -> dict[str, Vector]:
     """Client → the sum of its updates that the server counted."""
     sums: dict[str, Vector] = defaultdict(lambda: np.zeros(50, np.float64))
-    confirm = Inbox.confirm
+    close = ServerExchange.close
 
-    def confirm_and_add(inbox: Inbox, letters: Any) -> None:
-        for letter in letters:
-            sums[inbox.label(letter)] += letter.update.dense()
-        confirm(inbox, letters)
+    def close_and_add(exchange: ServerExchange, counted: Any) -> None:
+        for arrival in counted:
+            sums[exchange.label(arrival)] += arrival.update.dense()
+        close(exchange, counted)
 
-    monkeypatch.setattr(Inbox, "confirm", confirm_and_add)
+    monkeypatch.setattr(ServerExchange, "close", close_and_add)
     return sums

@@ -29,6 +29,10 @@ class InProcessGrid(Grid):
         self.unnoticed: set[int] = set()
         """Addresses of nodes that are gone, as the server has not noticed yet."""
         self.sent: list[Message] = []
+        self.reached: set[int] = set()
+        """The nodes that messages reach; empty: all."""
+        self.ends = False
+        """Whether clients hear of the end of the training; if not, their states stay to be looked at."""
 
     def _context(self, node: int, partition: int) -> Context:
         return Context(1, node, {"partition-id": partition}, RecordDict(), {})
@@ -46,8 +50,11 @@ class InProcessGrid(Grid):
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         replies = []
         for message in messages:
+            terms = message.content.config_records.get("gammafl")
+            if not self.ends and terms is not None and terms.get("notice") == "end":
+                continue
             self.sent.append(_copied(message))
-            if (node := message.metadata.dst_node_id) not in self.contexts:
+            if (node := message.metadata.dst_node_id) not in self.contexts or node not in (self.reached or [node]):
                 continue
             reply = self.app(_copied(message), self.contexts[node])
             if reply.has_content():
@@ -71,6 +78,24 @@ class InProcessGrid(Grid):
         raise NotImplementedError
 
 
+class Together(InProcessGrid):
+    """The nodes of several grids."""
+
+    def __init__(self, *grids: InProcessGrid) -> None:
+        self.grids = list(grids)
+
+    def get_node_ids(self) -> Iterable[int]:
+        return [node for grid in self.grids for node in grid.get_node_ids()]
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        sent = list(messages)
+        return [
+            reply
+            for grid in self.grids
+            for reply in grid.send_and_receive([m for m in sent if m.metadata.dst_node_id in grid.contexts])
+        ]
+
+
 def _identify_task() -> None:
     """Newer versions of Flower write into a message which task it is of."""
     with suppress(ImportError):
@@ -86,6 +111,12 @@ def _carried(content: RecordDict) -> RecordDict:
 def _copied(message: Message) -> Message:
     metadata = message.metadata
     return Message(_carried(message.content), dst_node_id=metadata.dst_node_id, message_type=metadata.message_type)
+
+
+def folder(directory: Path) -> Path:
+    """Where the clients of the one training keep their states."""
+    (path,) = directory.glob("training-*")
+    return path
 
 
 def state_files(directory: Path) -> list[Path]:

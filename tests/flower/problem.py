@@ -1,12 +1,14 @@
 """The quadratic clients of tests/problems.py as a Flower app, ordinary but for the two lines."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
 
 import gammafl.flower
 from gammafl import seeds
@@ -56,6 +58,21 @@ def quadratic_app(task: Quadratic, state_dir: Path, inner: Sequence[Any] = (), *
 def strategy(**settings: Any) -> gammafl.flower.CompressedFedAvg:
     options: dict[str, Any] = {"fraction_train": 0.5, "fraction_evaluate": 0.0, "stepsize": STEPSIZE}
     return gammafl.flower.CompressedFedAvg(**options | {"local_steps": LOCAL_STEPS} | settings)
+
+
+@contextmanager
+def by_hand(chosen: gammafl.flower.Compressed, grid: Grid, rounds: int) -> Iterator[Callable[[int], None]]:
+    """A function that plays round `number`, as the strategy's `start` does, with whatever happens in between."""
+    arrays = to_record(Quadratic(), np.zeros(50, np.float32))
+    config, inner = ConfigRecord(), chosen.strategy
+    with chosen.running(grid, rounds, arrays) as compressed:
+
+        def play(number: int) -> None:
+            nonlocal arrays
+            replies = compressed.send_and_receive(inner.configure_train(number, arrays, config, compressed))
+            arrays = inner.aggregate_train(number, replies)[0] or arrays
+
+        yield play
 
 
 def run(

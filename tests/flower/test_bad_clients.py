@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, Message, RecordDict
 
 import gammafl as gf
 import gammafl.flower
@@ -17,8 +17,8 @@ from gammafl.core.arrays import Vector
 from gammafl.core.wire import CHECKED, CHECKSUM, HEADER, encode
 from gammafl.flower.layout import Layout
 from tests.flower.books import check_books, computed, remembered
-from tests.flower.grid import InProcessGrid
-from tests.flower.problem import quadratic_app, run, strategy, to_record
+from tests.flower.grid import InProcessGrid, Together
+from tests.flower.problem import by_hand, from_record, quadratic_app, run, strategy, to_record
 from tests.flower.spoil import BAD_NODE, with_metrics, with_payload, with_terms, without
 from tests.problems import METHODS, Quadratic
 
@@ -147,8 +147,8 @@ def test_no_weight_and_no_value_of_a_client_that_is_alone_makes_the_model_infini
 
     chosen, _, model = run(tmp_path, 6, fate=alone, method=METHOD, fraction_train=1.0, averaging="exponential")
     assert np.isfinite(model).all()
-    assert chosen.state.average is not None
-    assert np.isfinite(chosen.state.average).all()
+    assert chosen.averaged_arrays is not None
+    assert np.isfinite(from_record(chosen.averaged_arrays)).all()
     for record in chosen.history[3:]:
         assert {"0", "1", "3"} <= set(record["clients"])
 
@@ -202,18 +202,18 @@ def test_two_nodes_with_one_partition_are_two_clients(
     """Each with a disk of its own, or with a copy of the other's: both count, each once, and the log says so."""
     task = Quadratic((10, 20))
     grid = InProcessGrid(quadratic_app(task, tmp_path / "a"), 2)
-    chosen, config = strategy(method=METHOD, fraction_train=1.0), ConfigRecord()
-    arrays = to_record(task, np.zeros(50, np.float32))
-    chosen.begin(arrays, 5, config)
+    chosen = strategy(method=METHOD, fraction_train=1.0)
     double = InProcessGrid(quadratic_app(task, tmp_path / "b"), 2)
     double.restart(101, 150)
-    for number in range(1, 6):
-        messages = list(chosen.configure_train(number, arrays, config, grid))
-        extra = chosen._message(150, number, config, "train")
-        if number == 3 and disks == "copied":
-            shutil.copytree(tmp_path / "a", tmp_path / "b", dirs_exist_ok=True)
-        replies = [*grid.send_and_receive(messages), *(double.send_and_receive([extra]) if number > 2 else [])]
-        chosen.aggregate_train(number, replies)
+    del double.contexts[100]
+    together = Together(grid)
+    with by_hand(chosen, together, 5) as play:
+        for number in range(1, 6):
+            if number == 3:
+                together.grids.append(double)
+                if disks == "copied":
+                    shutil.copytree(tmp_path / "a", tmp_path / "b", dirs_exist_ok=True)
+            play(number)
     clients = [record["clients"] for record in chosen.history]
     first = ["0", "1", "1@150"] if disks == "own" else ["0", "1"]  # the copy sends what has arrived, and learns of it
     assert clients == [["0", "1"], ["0", "1"], first, ["0", "1", "1@150"], ["0", "1", "1@150"]]
@@ -228,17 +228,25 @@ def test_of_two_uploads_of_one_sender_the_one_from_its_known_node_counts(
     task = Quadratic((10, 20))
     grid, copy = (InProcessGrid(quadratic_app(task, tmp_path / name), 2) for name in ("a", "b"))
     copy.restart(101, 99)
-    chosen, config = strategy(method=METHOD, fraction_train=1.0), ConfigRecord()
-    arrays = to_record(task, np.zeros(50, np.float32))
-    chosen.begin(arrays, 4, config)
-    for number in range(1, 5):
-        replies = list(grid.send_and_receive(chosen.configure_train(number, arrays, config, grid)))
-        if number > 1:
-            replies += copy.send_and_receive([chosen._message(99, number, config, "train")])
-            task.deltas.pop()
-            original = replies[1].content.config_records["gammafl"]
-            with_terms(incarnation=original["incarnation"], number=original["number"])(replies[2].content)
-        chosen.aggregate_train(number, replies)
+    del copy.contexts[100]
+    originals: list[Message] = []
+
+    def note(message: Message, reply: Message) -> Message:
+        originals.append(reply)
+        return reply
+
+    def forge(message: Message, reply: Message) -> Message:
+        task.deltas.pop()
+        original = originals[-1].content.config_records["gammafl"]
+        with_terms(incarnation=original["incarnation"], number=original["number"])(reply.content)
+        return reply
+
+    grid.fate, copy.fate = note, forge
+    chosen, together = strategy(method=METHOD, fraction_train=1.0), Together(grid)
+    with by_hand(chosen, together, 4) as play:
+        for number in range(1, 5):
+            play(number)
+            together.grids = [grid, copy]
     assert [record["clients"] for record in chosen.history] == [["0", "1"]] * 4
     assert all("a copy of the other's" in record["refused"]["99"] for record in chosen.history[1:])
     check_books(task, tmp_path / "a", chosen, applied, "01")
@@ -288,7 +296,12 @@ def test_who_knows_a_clients_name_keeps_it_from_nothing(
 def test_messages_expire_with_the_round(tmp_path: Path) -> None:
     task = Quadratic()
     grid = InProcessGrid(quadratic_app(task, tmp_path), 4)
-    chosen = strategy(method=METHOD)
-    chosen.begin(to_record(task, np.zeros(50, np.float32)), 3, ConfigRecord(), timeout=17.0)
-    messages = list(chosen.configure_train(2, ArrayRecord(), ConfigRecord(), grid))
-    assert [(m.metadata.ttl, m.metadata.group_id) for m in messages] == [(17.0, "2")] * 2
+    seconds = []
+
+    def note(message: Message, reply: Message) -> Message:
+        seconds.append(message.metadata.ttl)
+        return reply
+
+    grid.fate = note
+    strategy(method=METHOD).start(grid, to_record(task, np.zeros(50, np.float32)), 3, timeout=17.0)
+    assert seconds == [17.0] * 6

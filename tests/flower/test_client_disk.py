@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Message
+from flwr.app import Message
 
 import gammafl as gf
 import gammafl.flower
@@ -16,8 +16,8 @@ from gammafl.core.arrays import Vector
 from gammafl.files import tensor_files
 from gammafl.flower.disk import ClientDisk
 from tests.flower.books import check_books, computed, remembered
-from tests.flower.grid import InProcessGrid, state_files
-from tests.flower.problem import quadratic_app, run, strategy, to_record
+from tests.flower.grid import InProcessGrid, folder, state_files
+from tests.flower.problem import by_hand, quadratic_app, run, strategy
 from tests.problems import METHODS, Quadratic
 from tests.runs.test_private_files import every_umask, mode, open_to_others, watched
 
@@ -29,20 +29,22 @@ def rounds_of(
 ) -> gammafl.flower.CompressedFedAvg:
     """`count` rounds, with `each(number)` before every one."""
     grid = InProcessGrid(quadratic_app(task, directory), 2)
-    chosen, config = strategy(**{"method": gf.TopK(3), "fraction_train": 1.0} | settings), ConfigRecord()
-    arrays = to_record(task, np.zeros(50, np.float32))
-    chosen.begin(arrays, count, config)
-    for number in range(1, count + 1):
-        each(number)
-        chosen.aggregate_train(number, grid.send_and_receive(chosen.configure_train(number, arrays, config, grid)))
+    chosen = strategy(**{"method": gf.TopK(3), "fraction_train": 1.0} | settings)
+    with by_hand(chosen, grid, count) as play:
+        for number in range(1, count + 1):
+            each(number)
+            play(number)
     return chosen
 
 
 def test_a_disk_that_goes_and_comes_back_counts_nothing_twice(tmp_path: Path, applied: dict[str, Vector]) -> None:
     """Client 0's volume is not there in round 2: its upload of round 1 was accepted, whoever answered since."""
-    task, home, away = Quadratic((10, 20)), tmp_path / "run-1" / "0.state", tmp_path / "0.away"
+    task, away = Quadratic((10, 20)), tmp_path / "0.away"
 
     def move(number: int) -> None:
+        if number == 1:
+            return
+        home = folder(tmp_path) / "0.state"
         if number == 2:
             home.rename(away)
         if number == 3:
@@ -57,15 +59,15 @@ def test_a_state_that_was_put_back_from_a_copy_starts_clean(
     tmp_path: Path, applied: dict[str, Vector], caplog: pytest.LogCaptureFixture
 ) -> None:
     """What the old residual held was sent since: sending it again would count it twice."""
-    task, state, copy = Quadratic((10, 20)), tmp_path / "run-1" / "0.state", tmp_path / "copy"
+    task, copy = Quadratic((10, 20)), tmp_path / "copy"
     before: list[Vector] = []
 
     def restore(number: int) -> None:
         if number == 3:
-            shutil.copy(state, copy)
+            shutil.copy(folder(tmp_path) / "0.state", copy)
         if number == 6:
             before.append(applied["0"].copy())
-            shutil.copy(copy, state)
+            shutil.copy(copy, folder(tmp_path) / "0.state")
             task.deltas.clear()
 
     chosen = rounds_of(task, tmp_path, 8, restore)
@@ -116,8 +118,8 @@ def test_a_disk_that_fills_up_meanwhile_is_told_from_one_that_can_not_be_written
 
 def test_a_directory_that_can_not_be_written_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("")
-    chosen, _, _ = run(tmp_path / "file", 1, method=METHOD, fraction_train=1.0)
-    assert chosen.history[0]["failed"] == 4
+    with pytest.raises(gf.InputError, match="every client failed"):
+        run(tmp_path / "file", 1, method=METHOD, fraction_train=1.0)
     assert "GAMMAFL_STATE" in caplog.text
 
 
@@ -127,12 +129,12 @@ def test_a_client_waits_for_one_that_still_trains_and_gives_up_with_the_round(
     """As after a SuperNode was killed and its training process was not."""
     context = InProcessGrid(quadratic_app(Quadratic(), tmp_path), 1).contexts[100]
     with (
-        ClientDisk(tmp_path, context).locked(1.0),
+        ClientDisk(tmp_path, context, "t").locked(1.0),
         pytest.raises(gf.InputError, match="still trains as client 0"),
-        ClientDisk(tmp_path, context).locked(0.0),
+        ClientDisk(tmp_path, context, "t").locked(0.0),
     ):
         pass
-    with ClientDisk(tmp_path, context).locked(0.0):
+    with ClientDisk(tmp_path, context, "t").locked(0.0):
         pass
     assert "waiting for it" in caplog.text
 
@@ -142,7 +144,7 @@ def test_a_client_that_lost_its_disk_starts_clean_with_one_warning(
 ) -> None:
     def fate(message: Message, reply: Message) -> Message:
         if message.content["config"]["server-round"] == 3 and message.metadata.dst_node_id == 101:
-            shutil.rmtree(tmp_path / "run-1", ignore_errors=True)
+            shutil.rmtree(folder(tmp_path))
         return reply
 
     chosen, _, _ = run(tmp_path, 6, Quadratic((10, 20)), fate, method=gf.TopK(3), fraction_train=1.0)
@@ -172,7 +174,7 @@ def test_a_damaged_state_is_put_aside_and_the_client_starts_clean(
 def test_runs_and_partitions_do_not_share_state(tmp_path: Path) -> None:
     run(tmp_path, 2, method=gf.TopK(3), fraction_train=1.0)
     assert [str(path.relative_to(tmp_path)) for path in state_files(tmp_path)] == [
-        f"run-1/{partition}.state" for partition in range(4)
+        f"{folder(tmp_path).name}/{partition}.state" for partition in range(4)
     ]
 
 
@@ -181,19 +183,17 @@ def test_a_residual_that_is_too_old_is_forgotten_if_one_asks_for_that(
 ) -> None:
     task = Quadratic((10, 20))
     grid = InProcessGrid(quadratic_app(task, tmp_path, forget_after=2), 2)
-    chosen, config = strategy(method=gf.TopK(3), fraction_train=1.0), ConfigRecord()
-    arrays = to_record(task, np.zeros(50, np.float32))
-    chosen.begin(arrays, 6, config)
-    for number in range(1, 7):
-        messages = list(chosen.configure_train(number, arrays, config, grid))
-        reached = messages[1:] if number in (3, 4, 5) else messages
-        chosen.aggregate_train(number, grid.send_and_receive(reached))
+    chosen = strategy(method=gf.TopK(3), fraction_train=1.0)
+    with by_hand(chosen, grid, 6) as play:
+        for number in range(1, 7):
+            grid.reached = {101} if number in (3, 4, 5) else {100, 101}
+            play(number)
     assert [r.message for r in caplog.records if "missed" in r.message] == [
         "gammafl: client 0 starts clean: it missed 3 rounds"
     ]
     assert "its state is not in" not in caplog.text
     last = next(delta for client, delta in reversed(task.deltas) if client == 0)
-    tensors = tensor_files.read(tmp_path / "run-1" / "0.state")[1]
+    tensors = tensor_files.read(folder(tmp_path) / "0.state")[1]
     np.testing.assert_allclose(tensors["residual"] + gf.decode(tensors["open"].tobytes()).dense(), last, atol=1e-5)
 
 
@@ -202,16 +202,19 @@ def test_what_a_client_keeps_is_private_from_the_first_instant(umask: int, tmp_p
     with watched(umask, tmp_path / "state") as seen:
         run(tmp_path / "state", 3, Quadratic((10, 20)), method=METHOD, fraction_train=1.0, downlink="changes")
     kinds = ("state", "model", "state.part", "model.part", "lock")
-    assert seen == {"run-1", *(f"{client}.{kind}" for client in (0, 1) for kind in kinds)}
+    assert seen == {folder(tmp_path / "state").name, *(f"{client}.{kind}" for client in (0, 1) for kind in kinds)}
 
 
-def test_a_runs_folder_that_was_open_is_closed_and_the_directory_that_was_given_stays_as_it_is(tmp_path: Path) -> None:
-    given, folder = tmp_path / "given", tmp_path / "given" / "run-1"
-    folder.mkdir(parents=True)
-    for path in (given, folder):
+def test_a_folder_that_was_open_is_closed_and_the_directory_that_was_given_stays_as_it_is(tmp_path: Path) -> None:
+    given, open_folder = tmp_path / "given", tmp_path / "given" / "training-t"
+    open_folder.mkdir(parents=True)
+    for path in (given, open_folder):
         path.chmod(0o755)
-    (folder / "0.state.part").write_bytes(b"left by a process that was killed")
-    (folder / "0.state.part").chmod(0o644)
-    run(given, 2, Quadratic((10, 20)), method=METHOD, fraction_train=1.0)
+    (open_folder / "0.state.part").write_bytes(b"left by a process that was killed")
+    (open_folder / "0.state.part").chmod(0o644)
+    context = InProcessGrid(quadratic_app(Quadratic(), given), 1).contexts[100]
+    disk = ClientDisk(given, context, "t")
+    with disk.locked(1.0):
+        disk.save(disk.load(METHOD, 50, "t"), METHOD)
     assert mode(given) == 0o755
-    assert not open_to_others(folder)
+    assert not open_to_others(open_folder)

@@ -36,7 +36,7 @@ def test_killed_supernodes_lose_no_update_and_count_none_twice(harness: Any, tmp
         log = deployment.run(APP, {"directory": str(files)}, RUN_SECONDS)
         starts = [node.starts for node in deployment.nodes]
         for partition in range(2):
-            (state,) = deployment.directory.glob(f"state/node-{partition}/run-*/{partition}.state")
+            (state,) = deployment.directory.glob(f"state/node-{partition}/training-*/{partition}.state")
             with held(state.with_suffix(".lock")):
                 check_conservation(files, partition, state)
     assert harness.marked(deployment.mark) == []

@@ -37,8 +37,9 @@ def test_tensors_of_half_precision_end_the_same_whichever_way_the_model_comes_do
             return Message(content, reply_to=message)
 
         chosen = strategy(method=gf.Dense(), downlink=downlink)
-        chosen.start(InProcessGrid(app, 4), ArrayRecord({"w": Array(np.ones(20, np.float16))}), 6)
-        return chosen.state.model
+        result = chosen.start(InProcessGrid(app, 4), ArrayRecord({"w": Array(np.ones(20, np.float16))}), 6)
+        assert result.arrays["w"].dtype == "float16"
+        return result.arrays["w"].numpy()
 
     assert (trained("full") != 1).any()
     np.testing.assert_array_equal(trained("changes"), trained("full"))
@@ -55,10 +56,12 @@ def test_with_changes_only_every_client_trains_on_the_servers_model(
     seen = []
 
     def look(message: Message, context: Context, call_next: Any) -> Message:
-        starts = [chosen.state.model]
-        for path in tmp_path.glob(f"run-*/{context.node_config['partition-id']}.state"):
+        assert chosen.training.last is not None
+        model = chosen.training.last.vector
+        starts = [model]
+        for path in tmp_path.glob(f"training-*/{context.node_config['partition-id']}.state"):
             if "open" in (tensors := tensor_files.read(path)[1]):
-                starts.append(start_after_loss(chosen.state.model, gf.decode(tensors["open"].tobytes())))
+                starts.append(start_after_loss(model, gf.decode(tensors["open"].tobytes())))
         got = from_record(message.content.array_records["arrays"]).tobytes()
         seen.append(got in [start.tobytes() for start in starts])
         return call_next(message, context)

@@ -20,7 +20,7 @@ from gammafl.flower.disk import ClientDisk
 from gammafl.flower.layout import Layout
 from tests.conftest import vectors
 from tests.flower.grid import InProcessGrid
-from tests.flower.problem import quadratic_app, run
+from tests.flower.problem import by_hand, quadratic_app, strategy
 from tests.problems import Quadratic
 from tests.runs.forging import DEEP, NO_FILES, changes, forge, forge_header, not_for_ever, one_line, put
 
@@ -32,7 +32,7 @@ LAYOUT = Layout.of(RECORD)
 def disk_in(directory: Path, name: Any = 0) -> ClientDisk:
     context = InProcessGrid(quadratic_app(Quadratic(), directory), 1).contexts[100]
     context.node_config["partition-id"] = name
-    return ClientDisk(directory, context)
+    return ClientDisk(directory, context, TRAINING)
 
 
 def use(disk: ClientDisk, state: ClientState) -> None:
@@ -249,18 +249,21 @@ def test_no_two_names_share_a_file(tmp_path: Path) -> None:
     for name in names:
         disk = disk_in(tmp_path, name)
         with disk.locked(1.0):
-            before = set((tmp_path / "run-1").iterdir()) - {disk.lock_file}
+            before = set((disk.state_file.parent).iterdir()) - {disk.lock_file}
             disk.state_file.write_bytes(b"nonsense")
             use(disk, disk.load(METHOD, DIM, TRAINING))
             disk.save_model(LAYOUT.flatten(RECORD, "it"), LAYOUT, 3)
-            files += sorted(set((tmp_path / "run-1").iterdir()) - before)
+            files += sorted(set((disk.state_file.parent).iterdir()) - before)
     assert len(files) == len(set(files)) == 4 * len(names)
 
 
 def test_a_client_whose_state_was_forged_takes_part_in_the_same_round(tmp_path: Path) -> None:
-    run(tmp_path, 2, Quadratic((10, 20)), method=METHOD, fraction_train=1.0)
-    for file in tmp_path.rglob("*.state"):
-        facts, tensors = tensor_files.read(file)
-        forge(file, {**facts, "number": -1}, tensors)
-    chosen, _, _ = run(tmp_path, 2, Quadratic((10, 20)), method=METHOD, fraction_train=1.0)
-    assert [record["failed"] for record in chosen.history] == [0, 0]
+    chosen = strategy(method=METHOD, fraction_train=1.0)
+    with by_hand(chosen, InProcessGrid(quadratic_app(Quadratic((10, 20)), tmp_path), 2), 4) as play:
+        for number in range(1, 5):
+            play(number)
+            for file in tmp_path.rglob("*.state") if number == 2 else ():
+                facts, tensors = tensor_files.read(file)
+                forge(file, {**facts, "number": -1}, tensors)
+    assert [record["failed"] for record in chosen.history] == [0, 0, 0, 0]
+    assert all(len(record["clients"]) == 2 for record in chosen.history)

@@ -50,7 +50,7 @@ def test_a_model_that_does_not_fit_is_refused_by_the_name_of_the_tensor() -> Non
     for wrong in (
         {name: value for name, value in state.items() if name != "2.bias"},
         {**state, "2.bias": torch.zeros(3)},
-        {**state, "2.bias": torch.zeros(2).double()},
+        {**state, "2.bias": torch.zeros(2).long()},
     ):
         with pytest.raises(gf.InputError, match=r"the reply: tensor '2.bias' must be float32 of shape \(2,\)"):
             layout.flatten(ArrayRecord(wrong), "the reply")

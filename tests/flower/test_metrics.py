@@ -8,7 +8,7 @@ import pytest
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 
 from tests.flower.grid import InProcessGrid
-from tests.flower.problem import quadratic_app, run, strategy, to_record
+from tests.flower.problem import from_record, quadratic_app, run, strategy, to_record
 from tests.flower.spoil import BAD_NODE, with_metrics
 from tests.problems import METHODS, Quadratic
 
@@ -44,7 +44,7 @@ def test_a_metric_function_that_fails_costs_the_metrics_and_sees_all_that_the_ap
 
     chosen, _, _ = run(tmp_path, 2, fate=with_notes, method=METHOD, fraction_train=1.0, train_metrics_aggr_fn=broken)
     assert all(len(record["clients"]) == 4 for record in chosen.history)
-    assert seen[0] == ["metrics", "notes"]
+    assert seen[0] == ["arrays", "metrics", "notes"]
 
 
 @pytest.mark.parametrize("weight", [0, -3, float("nan"), [], 1e300], ids=str)
@@ -60,4 +60,4 @@ def test_an_evaluation_with_a_bad_weight_is_left_out(weight: Any, tmp_path: Path
     chosen = strategy(method=METHOD, fraction_train=1.0, fraction_evaluate=1.0)
     result = chosen.start(grid, to_record(task, np.zeros(50, np.float32)), 2)
     distance = result.evaluate_metrics_clientapp[2]["distance"]
-    assert distance == pytest.approx(task.evaluate(chosen.state.model).metric)
+    assert distance == pytest.approx(task.evaluate(from_record(result.arrays)).metric)

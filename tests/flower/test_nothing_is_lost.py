@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
+from flwr.app import Array, ArrayRecord, Context, Message
 
 import gammafl as gf
 import gammafl.flower
 from gammafl import seeds
 from gammafl.core.arrays import Vector
 from tests.flower.books import check_books, computed, remembered
-from tests.flower.grid import InProcessGrid
-from tests.flower.problem import quadratic_app, run, strategy, to_record
+from tests.flower.grid import InProcessGrid, arrives
+from tests.flower.problem import by_hand, quadratic_app, run, strategy, to_record
 from tests.problems import METHODS, Quadratic
 
 every_method = pytest.mark.parametrize("name", METHODS)
@@ -132,14 +132,12 @@ def test_a_message_that_comes_late_or_twice_is_not_trained_on(tmp_path: Path, ap
     """Its word about what the server has is an old one: to believe it would send an update twice."""
     task = Quadratic((10, 20))
     grid = InProcessGrid(quadratic_app(task, tmp_path), 2)
-    chosen, config = strategy(method=gf.Dense(), fraction_train=1.0), ConfigRecord()
-    arrays = to_record(task, np.zeros(50, np.float32))
-    chosen.begin(arrays, 3, config)
-    first = list(chosen.configure_train(1, arrays, config, grid))
-    chosen.aggregate_train(1, grid.send_and_receive(first))
-    late = grid.send_and_receive(first)
-    assert all("too late" in str(reply.error.reason) for reply in late)
-    chosen.aggregate_train(2, grid.send_and_receive(chosen.configure_train(2, arrays, config, grid)))
+    chosen = strategy(method=gf.Dense(), fraction_train=1.0)
+    with by_hand(chosen, grid, 2) as play:
+        play(1)
+        late = grid.send_and_receive(list(grid.sent))
+        assert all("too late" in str(reply.error.reason) for reply in late)
+        play(2)
     for client in ("0", "1"):
         np.testing.assert_allclose(applied[client], computed(task, client), atol=1e-5)
 
@@ -150,7 +148,7 @@ def test_a_second_training_in_one_run_begins_anew(tmp_path: Path) -> None:
     chosen = strategy(method=gf.TopK(3), fraction_train=1.0)
     for rounds_ in (3, 5):
         chosen.start(grid, to_record(task, np.zeros(50, np.float32)), rounds_)
-    assert [len(record["clients"]) for record in chosen.history] == [2] * 8
+        assert [len(record["clients"]) for record in chosen.history] == [2] * rounds_
 
 
 def test_an_upload_that_was_sent_from_two_addresses_is_not_taken_back_by_the_word_of_one(
@@ -159,15 +157,13 @@ def test_an_upload_that_was_sent_from_two_addresses_is_not_taken_back_by_the_wor
     """Sent from 100, lost; again from 500, arrived; then the client is 100 once more, of which nothing was heard."""
     task = Quadratic((10, 20))
     grid = InProcessGrid(quadratic_app(task, tmp_path), 2)
-    chosen, config = strategy(method=gf.Dense(), fraction_train=1.0), ConfigRecord()
-    arrays = to_record(task, np.zeros(50, np.float32))
-    chosen.begin(arrays, 3, config)
-    for number, (old, new, lost) in enumerate([(100, 100, True), (100, 500, False), (500, 100, False)], start=1):
-        if old != new:
-            grid.restart(old, new)
-        replies = grid.send_and_receive(chosen.configure_train(number, arrays, config, grid))
-        kept = [reply for reply in replies if not (lost and reply.metadata.src_node_id == 100)]
-        chosen.aggregate_train(number, kept)
+    chosen = strategy(method=gf.Dense(), fraction_train=1.0)
+    with by_hand(chosen, grid, 3) as play:
+        for number, (old, new, lost) in enumerate([(100, 100, True), (100, 500, False), (500, 100, False)], start=1):
+            if old != new:
+                grid.restart(old, new)
+            grid.fate = (lambda m, r: None if m.metadata.dst_node_id == 100 else r) if lost else arrives
+            play(number)
     check_books(task, tmp_path, chosen, applied, "01")
 
 

@@ -69,6 +69,11 @@ class Receipts:
         receipts._owners = {name: (address, incarnation) for name, address, incarnation in table["owners"]}
         return receipts
 
+    @property
+    def addresses(self) -> set[Address]:
+        """All that anybody has answered from."""
+        return set(self._at)
+
     def receipt(self, address: Address) -> Receipt | None:
         """What the next broadcast says to `address`; None if nobody there has answered yet."""
         sender = self._at.get(address)

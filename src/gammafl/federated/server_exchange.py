@@ -89,13 +89,14 @@ class ServerExchange:
         """The end of the open round, as the method sees it."""
         return self.schedule.moment((self.round + 1) * self.local_steps, self.scale, self.layout)
 
-    def offer(self, address: Address, connected: Container[Address] | None = None) -> Offer:
-        """What the client at `address` is told in the open round.
+    def offer(self, address: Address, connected: Container[Address] | None = None, asks: bool = True) -> Offer:
+        """What the client at `address` is told in the open round, which it is asked to take part in.
 
         `connected` are the addresses that are there, if the transport knows them: a client that came back under a new
-        address then finds its receipt among those of absent clients.
+        address then finds its receipt among those of absent clients. With `asks=False` no upload is expected.
         """
-        self.asked.add(address)
+        if asks:
+            self.asked.add(address)
         receipt = self.receipts.receipt(address)
         absent = [] if connected is None or receipt else self.receipts.absent(connected, MOST_ABSENT)
         return Offer(
@@ -146,6 +147,10 @@ class ServerExchange:
     def arrivals(self) -> list[Arrival]:
         """The uploads of the open round."""
         return list(self._arrivals.values())
+
+    def refuse(self, address: Address) -> None:
+        """The upload from `address` is not handed on after all."""
+        self._arrivals.pop(address, None)
 
     def settle_contests(self) -> dict[Address, str]:
         """Keeps one upload a sender, where several addresses have copies of its state; why the others are refused.

@@ -1,7 +1,7 @@
 """gammafl in a Flower app, two lines:
 
 app = ClientApp(mods=[gammafl.flower.compress()])
-strategy = gammafl.flower.CompressedFedAvg(...)        # instead of FedAvg(...)
+strategy = gammafl.flower.Compressed(strategy, method=…)        # around any strategy
 """
 
 try:
@@ -10,7 +10,9 @@ except ImportError:
     raise ImportError("gammafl.flower needs Flower: pip install 'gammafl[flower]'") from None
 
 from gammafl.federated.limits import Limits
+from gammafl.flower.arrays import array_record, state_dict
+from gammafl.flower.fedavg import CompressedFedAvg
 from gammafl.flower.mod import compress
-from gammafl.flower.strategy import CompressedFedAvg
+from gammafl.flower.strategy import Compressed
 
-__all__ = ["CompressedFedAvg", "Limits", "compress"]
+__all__ = ["Compressed", "CompressedFedAvg", "Limits", "array_record", "compress", "state_dict"]

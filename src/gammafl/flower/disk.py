@@ -8,7 +8,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ from gammafl.files.disk_errors import storing
 from gammafl.files.reading import Count, Facts, checked, is_there
 from gammafl.files.tensor_files import BYTES, FLOATS, Kind
 from gammafl.flower.layout import Layout, LayoutFacts
+from gammafl.flower.states import folder_of
 from gammafl.methods.description import describe
 
 LOG = logging.getLogger("flwr")
@@ -43,13 +44,6 @@ FIXED = "fixed."
 ELSEWHERE = "name another directory: compress(state_dir=…) or $GAMMAFL_STATE"
 
 
-def state_directory() -> Path:
-    """$GAMMAFL_STATE, or gammafl in the user's directory for state."""
-    if own := os.environ.get("GAMMAFL_STATE"):
-        return Path(own)
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "gammafl"
-
-
 def client_name(context: Context) -> str:
     """The partition of the SuperNode, which outlives restarts; without one its node id, which authentication keeps."""
     name = str(context.node_config.get("partition-id", f"node-{context.node_id}"))
@@ -62,15 +56,16 @@ def client_name(context: Context) -> str:
 
 
 class ClientDisk:
-    """The files of one client in one run: DIRECTORY/RUN/NAME.state and NAME.model.
+    """The files of one client in one training: DIRECTORY/training-NAME/CLIENT.state and CLIENT.model.
 
-    A run's folder is for its owner alone, also if it was there before. DIRECTORY is so if it is made here; one that is
-    there already is the user's, and stays as it is.
+    A training's folder is for its owner alone, also if it was there before. DIRECTORY is so if it is made here; one
+    that is there already is the user's, and stays as it is.
     """
 
-    def __init__(self, directory: Path, context: Context) -> None:
+    def __init__(self, directory: Path, context: Context, training: str) -> None:
         self.name = client_name(context)
-        folder = directory / f"run-{context.run_id}"
+        folder = folder_of(directory, training)
+        self.is_new = not folder.exists()
         self.state_file = folder / f"{self.name}.state"
         self.model_file = folder / f"{self.name}.model"
         self.lock_file = folder / f"{self.name}.lock"
@@ -99,6 +94,14 @@ class ClientDisk:
             if time.monotonic() > deadline:
                 raise InputError(f"another process still trains as client {self.name}; end it, or wait for it")
             time.sleep(LOCK_SECONDS)
+
+    def forget(self) -> None:
+        """The training is over: this client's files go, and the folder with the last of them."""
+        with storing(self.state_file, "it is removed", ELSEWHERE):
+            for file in (self.state_file, self.model_file, self.lock_file):
+                file.unlink(missing_ok=True)
+            with suppress(OSError):  # other clients' files are still there
+                self.state_file.parent.rmdir()
 
     def check_room(self, dim: int) -> None:
         """Before training, since an update that can't be stored is lost."""

@@ -1,6 +1,5 @@
 """What each node is sent of the model: the whole, or its values at the places that changed since the node's version."""
 
-from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
@@ -9,35 +8,41 @@ from flwr.app import ArrayRecord
 from gammafl.core.arrays import Vector
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import encode
-from gammafl.flower.layout import Layout
 from gammafl.flower.messages import CHANGES, message_record
 
 Mode = Literal["full", "changes"]
 
 
 class Downlink:
-    """Versions are numbers of rounds: version v is the model after v rounds.
+    """Versions are numbers: the model is of the next version whenever it has changed.
 
     Current values are sent, not differences: the client's model is the server's, bit for bit, however many rounds
     it missed.
     """
 
-    def __init__(self, layout: Layout, mode: Mode) -> None:
-        self.layout = layout
+    def __init__(self, mode: Mode) -> None:
         self.mode = mode
         self.version = 0
-        self._changed_at = np.zeros(layout.dim if mode == "changes" else 0, np.uint32)
+        self._model: Vector | None = None
+        self._changed_at = np.zeros(0, np.uint32)
         self._held: dict[int, int] = {}
-        self._ready: dict[int | None, ArrayRecord] = {}
+        self._ready: dict[int, ArrayRecord | None] = {}
         self.sent_bytes = 0
 
-    def changed(self, updates: Iterable[SparseUpdate], version: int) -> None:
-        """The model is now of `version`, by these updates."""
-        self.version = version
+    def show(self, model: Vector) -> None:
+        """The model that is sent next, as its tensors hold it."""
+        if self.mode == "full" or model is self._model:
+            return
+        if self._model is None:
+            self._changed_at = np.zeros(model.size, np.uint32)
+        else:
+            places = np.flatnonzero(model.view(np.uint32) != self._model.view(np.uint32))
+            if not places.size:
+                return
+            self.version += 1
+            self._changed_at[places] = self.version
+        self._model = model
         self._ready.clear()
-        if self.mode == "changes":
-            for update in updates:
-                self._changed_at[slice(None) if update.entire else update.indices] = version
 
     def holds(self, node: int, version: int | None) -> None:
         """`node` says which version it has stored."""
@@ -46,18 +51,17 @@ class Downlink:
         else:
             self._held[node] = version
 
-    def pack(self, node: int, model: Vector) -> tuple[ArrayRecord, int | None]:
-        """What `node` is sent of `model`, and the version that it builds on; None: the whole."""
+    def changes(self, node: int) -> tuple[ArrayRecord, int] | None:
+        """What `node` is sent of the model, and the version that it builds on; None: the whole."""
         base = self._held.get(node)
+        if self._model is None or base is None:
+            return None
         if base not in self._ready:
-            changes = None if base is None else self._changes(base, model)
-            if changes is None:
-                base = None
-                self._held.pop(node, None)
-            if base not in self._ready:
-                self._ready[base] = changes or self.layout.record(model)
+            self._ready[base] = self._changes(base, self._model)
         record = self._ready[base]
-        self.sent_bytes += sum(len(array.data) for array in record.values())
+        if record is None:
+            self._held.pop(node, None)
+            return None
         return record, base
 
     def _changes(self, base: int, model: Vector) -> ArrayRecord | None:

@@ -1,14 +1,14 @@
 """A model as Flower carries it, an array a tensor, and as one flat vector."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
-from flwr.common.constant import SType
 from pydantic import Field
 
 from gammafl.core.arrays import Vector
@@ -16,6 +16,7 @@ from gammafl.core.errors import InputError, require
 from gammafl.core.layout import Layout as VectorLayout
 from gammafl.core.values import HALF_MAX
 from gammafl.files.reading import Count, Facts
+from gammafl.flower.arrays import BFLOAT16, HALF, Floats, floats_in, floats_out, numpy_of
 
 WHOLE = ("*running_mean", "*running_var")
 """Running statistics: averages, not steps, so that they are sent whole and never thresholded."""
@@ -25,13 +26,14 @@ Shape = list[Count]
 
 
 class LayoutFacts(Facts):
-    """A layout in a file; of `fixed` the type, the shape and the serialisation, without the data."""
+    """A layout in a file or an offer; of `fixed` the type, the shape and the serialisation, without the data."""
 
     shapes: dict[str, Shape]
-    types: dict[str, Literal["float16", "float32", "float64"]]
+    types: dict[str, Annotated[tuple[Literal["float16", "float32", "float64", "bfloat16"], str], Field(strict=False)]]
     whole: Count
     fixed: dict[str, Annotated[tuple[str, Shape, str], Field(strict=False)]]
     names: list[str]
+    tied: dict[str, str] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,13 @@ class Layout:
     """Which tensors the flat vector holds, in order: the compressed ones, then those that are sent whole.
 
     The vector is float32; tensors of another precision are rounded to it, and back. Tensors of whole numbers, such as
-    batch counters, are not in the vector: they stay as the server has them.
+    batch counters, are not in the vector: they stay as the server has them. Of tied tensors the vector holds one.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
-    types: Mapping[str, str]
+    types: Mapping[str, Floats]
+    """Of each tensor in the vector: its type, and how Flower serialises it."""
+
     whole: int
     """How many elements at the end are sent whole."""
 
@@ -51,30 +55,38 @@ class Layout:
     names: tuple[str, ...]
     """All names, in the order of the record."""
 
+    tied: Mapping[str, str] = field(default_factory=dict)
+    """Name of a tensor → name of the one in the vector that it is tied to."""
+
     @classmethod
-    def of(cls, record: ArrayRecord, whole: Sequence[str] = WHOLE) -> "Layout":
+    def of(cls, record: ArrayRecord, whole: Sequence[str] = WHOLE, tied: Mapping[str, str] | None = None) -> "Layout":
         """The layout of `record`; tensors whose name matches one of `whole` are sent whole."""
-        shapes = {name: tuple(array.shape) for name, array in record.items() if _is_float(name, array)}
+        tied = {name: first for name, first in (tied or {}).items() if name in record}
+        floats = {name: array for name, array in record.items() if _is_float(name, array)}
+        shapes = {name: tuple(array.shape) for name, array in floats.items() if name not in tied}
         require(bool(shapes), "the model has no tensors of floating-point numbers")
+        require(tied.keys() <= floats.keys() and set(tied.values()) <= shapes.keys(), f"no such tensors: {tied}")
         last = [name for name in shapes if any(fnmatch(name, pattern) for pattern in whole)]
         ordered = {name: shapes[name] for name in (*(n for n in shapes if n not in last), *last)}
-        fixed = {name: array for name, array in record.items() if name not in shapes}
-        types = {name: record[name].dtype for name in ordered}
-        return cls(ordered, types, sum(_size(shapes[name]) for name in last), fixed, tuple(record))
+        fixed = {name: array for name, array in record.items() if name not in floats}
+        types = {name: Floats(array.dtype, array.stype) for name, array in floats.items()}
+        return cls(ordered, types, sum(_size(shapes[name]) for name in last), fixed, tuple(record), tied)
 
     def facts(self) -> dict[str, Any]:
-        """As JSON, for a file; `fixed` without its data."""
+        """As JSON, for a file or an offer; `fixed` without its data."""
         fixed = {name: [array.dtype, array.shape, array.stype] for name, array in self.fixed.items()}
         parts = {"shapes": dict(self.shapes), "types": dict(self.types), "whole": self.whole}
-        return parts | {"fixed": fixed, "names": self.names}
+        return parts | {"fixed": fixed, "names": self.names, "tied": dict(self.tied)}
 
     @classmethod
     def from_facts(cls, facts: "LayoutFacts", data: Mapping[str, bytes]) -> "Layout":
         """The layout of `facts`, with the data of its fixed tensors; a `ValueError` if they make no sense."""
         shapes = {name: tuple(shape) for name, shape in facts.shapes.items()}
-        fixed = {name: _fixed(data[name], *facts.fixed[name]) for name in facts.fixed}
-        layout = cls(shapes, facts.types, facts.whole, fixed, tuple(facts.names))
-        if sorted(layout.names) != sorted((*shapes, *fixed)) or shapes.keys() != facts.types.keys():
+        fixed = {name: _fixed(data[name], *facts.fixed[name]) for name in facts.fixed if name in data}
+        types = {name: Floats(*kind) for name, kind in facts.types.items()}
+        layout = cls(shapes, types, facts.whole, fixed, tuple(facts.names), facts.tied)
+        fit = sorted(layout.names) == sorted((*shapes, *facts.fixed, *facts.tied))
+        if not fit or types.keys() != {*shapes, *facts.tied} or not set(facts.tied.values()) <= shapes.keys():
             raise ValueError("the names of the model's tensors do not fit together")
         if not shapes or facts.whole > layout.dim:
             raise ValueError(f"{facts.whole} elements of {layout.dim} are sent whole")
@@ -98,58 +110,113 @@ class Layout:
         items = list(self.shapes.items())
         return VectorLayout.of(dict(items[:compressed]), dict(items[compressed:]))
 
-    @property
+    @cached_property
+    def places(self) -> dict[str, slice]:
+        """Name → where its elements are in the vector; tied tensors share their place."""
+        stops = list(accumulate(self.sizes, initial=0))
+        own = {name: slice(*ends) for name, ends in zip(self.shapes, pairwise(stops), strict=True)}
+        return own | {name: own[first] for name, first in self.tied.items()}
+
+    @cached_property
     def dim(self) -> int:
         return sum(self.sizes)
 
-    def flatten(self, record: ArrayRecord, whose: str) -> Vector:
-        """A new vector of what `record` holds; an error that names `whose` model does not fit."""
-        vector = np.empty(self.dim, np.float32)
-        start = 0
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.shapes[self.tied.get(name, name)]
+
+    def flatten(self, record: ArrayRecord, whose: str, names: Collection[str] | None = None) -> Vector:
+        """A new vector of what `record` holds; an error that names `whose` model does not fit.
+
+        It must hold all tensors, or those of `names`; the places of the others are 0.
+        """
+        vector = np.zeros(self.dim, np.float32)
         for name, shape in self.shapes.items():
+            if names is not None and name not in names:
+                continue
             array = record.get(name)
             found = None if array is None else (array.dtype, tuple(array.shape))
-            if array is None or found != (self.types[name], shape):
-                raise InputError(f"{whose}: tensor {name!r} must be {self.types[name]} of shape {shape}, found {found}")
-            stop = start + _size(shape)
-            vector[start:stop] = array.numpy().reshape(-1)
-            start = stop
+            if array is None or array.dtype not in FLOATS or tuple(array.shape) != shape:
+                raise InputError(
+                    f"{whose}: tensor {name!r} must be {self.types[name].dtype} of shape {shape}, found {found}"
+                )
+            vector[self.places[name]] = floats_in(array).reshape(-1)
         if extra := [name for name in record if name not in self.names]:
             raise InputError(f"{whose}: tensors that the model does not have: {', '.join(extra[:3])}")
         return vector
 
-    def record(self, vector: Vector) -> ArrayRecord:
-        """The model as Flower carries it."""
-        stops = np.cumsum(self.sizes).tolist()
-        parts = dict(zip(self.shapes, np.split(vector, stops[:-1]), strict=True))
-        trained = {
-            name: Array(part.reshape(self.shapes[name]).astype(self.types[name], copy=False))
-            for name, part in parts.items()
-        }
-        return ArrayRecord({name: trained.get(name) or self.fixed[name] for name in self.names})
+    def require_tied(self, record: ArrayRecord) -> None:
+        """Refuses a model in which tensors that were tied are so no more."""
+        for name, first in self.tied.items():
+            if name in record and first in record and record[name].data != record[first].data:
+                raise InputError(
+                    f"tensors {name!r} and {first!r} began equal and were taken to be tied, but training made them"
+                    " differ; write Compressed(…, tied=False) on the server"
+                )
+
+    def record(self, vector: Vector, names: Iterable[str] | None = None) -> ArrayRecord:
+        """The model as Flower carries it; of `names` alone, if they are given."""
+        arrays = {}
+        for name in self.names if names is None else names:
+            if name in self.fixed:
+                arrays[name] = self.fixed[name]
+            else:
+                arrays[name] = floats_out(vector[self.places[name]].reshape(self.shape(name)), self.types[name])
+        return ArrayRecord(arrays)
+
+    def exact_record(self, vector: Vector, like: ArrayRecord) -> ArrayRecord:
+        """The tensors of `like`, the floats with the values of `vector` in float32."""
+        arrays = {}
+        for name, array in like.items():
+            part = None if name in self.fixed else vector[self.places[name]].reshape(self.shape(name))
+            arrays[name] = array if part is None else Array(part)
+        return ArrayRecord(arrays)
 
     def clamp(self, vector: Vector) -> None:
-        """Elements of 16-bit tensors beyond what 16 bits hold are set to the largest that they do."""
+        """Elements of float16 tensors beyond what they can hold are set to the largest that they do."""
         for name, part in self.vector.split(vector).items():
-            if self.types[name] == "float16":
+            if self.types[name].dtype == "float16":
                 np.clip(part, -HALF_MAX, HALF_MAX, out=part)
+
+    @cached_property
+    def half(self) -> bool:
+        """Whether any tensor holds less than float32 does."""
+        return any(kind.dtype in HALF for kind in self.types.values())
 
     def rounded(self, vector: Vector) -> Vector:
         """`vector` as the tensors of `record(vector)` hold it, which may be less precise."""
-        exact = "float16" not in self.types.values()
-        return vector if exact else self.flatten(self.record(vector), "the model")
+        if not self.half:
+            return vector
+        return self.flatten(self.record(vector, self.shapes), "the model", self.shapes)
+
+
+FLOATS = ("float16", "float32", "float64", BFLOAT16)
+
+
+def tied_tensors(record: ArrayRecord) -> dict[str, str]:
+    """Name → name of an earlier tensor that holds the same numbers, not all of them equal: they are taken as tied.
+
+    Tensors of equal elements, such as zeros, begin alike without being tied.
+    """
+    first: dict[tuple[Any, ...], str] = {}
+    tied = {}
+    for name, array in record.items():
+        if array.dtype not in FLOATS:
+            continue
+        original = first.setdefault((array.dtype, tuple(array.shape), array.data), name)
+        if original != name and not _constant(array):
+            tied[name] = original
+    return tied
+
+
+def _constant(array: Array) -> bool:
+    values = floats_in(array).reshape(-1)
+    return values.size < 2 or bool((values == values[0]).all())
 
 
 def _fixed(data: bytes, dtype: str, shape: Sequence[int], stype: str) -> Array:
     """A tensor from a file, if its data are of that type and shape."""
     array = Array(dtype, tuple(shape), stype, data)
-    if stype == SType.NUMPY:
-        try:
-            found = array.numpy()
-        except Exception as error:  # whatever numpy stumbles over in bytes that are no array
-            raise ValueError(f"a tensor that can't be read ({type(error).__name__})") from None
-        if (str(found.dtype), found.shape) != (dtype, array.shape):
-            raise ValueError(f"a tensor of {found.dtype} where {dtype} is announced")
+    numpy_of(array)
     return array
 
 
@@ -158,7 +225,7 @@ def _size(shape: Sequence[int]) -> int:
 
 
 def _is_float(name: str, array: Array) -> bool:
-    if array.dtype in ("float16", "float32", "float64"):
+    if array.dtype in FLOATS:
         return True
     if array.dtype.startswith(("int", "uint", "bool")):
         return False

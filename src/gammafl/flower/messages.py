@@ -1,10 +1,11 @@
 """What server and clients tell each other beside the model and the update: a record "gammafl" in their messages."""
 
 import json
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Collection, Sequence
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
-from pydantic import BaseModel, ConfigDict, ValidationError
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gammafl.core.errors import InputError
 from gammafl.federated import exchange
@@ -55,8 +56,20 @@ class Offer(Terms, exchange.Offer):
 
     sender = "server"
 
+    arrays: str
+    """The key of the ArrayRecord that is the model; other ArrayRecords are the app's own."""
+
     whole: list[str]
     """Patterns of the names of tensors that are sent whole."""
+
+    tied: list[str] | None = None
+    """Names of tied tensors: a tensor, the one that it is tied to, and so on."""
+
+    tensors: str | None = None
+    """Where a part of the model is sent: the layout of the whole as JSON (`LayoutFacts`)."""
+
+    simulated: bool = False
+    """Whether all clients are simulated on the server's machine, so that their states are temporary."""
 
     version: Count = 0
     """Of the model that comes with this."""
@@ -79,6 +92,42 @@ class Holding(Terms):
 class Answer(Holding, exchange.Answer):
     """The client's, to a round of training: who it is, and which upload this is."""
 
+    returned: Annotated[str, Field(pattern=r"^[0-9a-f]{1,65536}$")] | None = None
+    """Where the reply holds a part of the tensors: a bit for each name of the model, in order, as hexadecimals."""
+
+
+class Notice(Terms):
+    """The server's, where there is no offer: it does not compress, or the training is over."""
+
+    sender = "server"
+
+    notice: Literal["off", "end"]
+    training: exchange.Word | None = None
+    simulated: bool = False
+
+
+def notice_in(content: RecordDict) -> Notice | None:
+    """The notice in a message; None if it has none."""
+    record = content.config_records.get(KEY)
+    return Notice.read(content) if record is not None and "notice" in record else None
+
+
+def to_mask(names: Collection[str], of: Sequence[str]) -> str:
+    """Which of the names are there, as hexadecimals.
+
+    >>> to_mask({"b"}, ["a", "b", "c"]), from_mask("2", ["a", "b", "c"])
+    ('2', ['b'])
+    """
+    return f"{sum(1 << i for i, name in enumerate(of) if name in names):x}"
+
+
+def from_mask(mask: str, of: Sequence[str]) -> list[str]:
+    """The names that `mask` tells of."""
+    bits = int(mask, 16)
+    if bits >> len(of):
+        raise InputError(f"the client's answer tells of tensors beyond the model's {len(of)}")
+    return [name for i, name in enumerate(of) if bits >> i & 1]
+
 
 def difference(ours: str, theirs: str) -> str:
     """Where two descriptions of a method differ, in words."""
@@ -96,3 +145,10 @@ def _flat(table: Any, prefix: str = "") -> dict[str, Any]:
 def message_record(name: str, payload: bytes) -> ArrayRecord:
     """A message of docs/wire-format.md, as Flower carries it."""
     return ArrayRecord({name: Array("uint8", (len(payload),), STYPE, payload)})
+
+
+def message_like(message: Message, content: RecordDict, ttl: float | None = None) -> Message:
+    """A message to the same node, of the same type and group, with other content; it waits at most `ttl` seconds."""
+    metadata = message.metadata
+    seconds = metadata.ttl if ttl is None else min(ttl, metadata.ttl)
+    return Message(content, metadata.dst_node_id, metadata.message_type, ttl=seconds, group_id=metadata.group_id)

@@ -1,8 +1,9 @@
 """The client's line: a mod that sends a compressed update where the train function returns a model."""
 
+import json
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,24 @@ from gammafl.core.wire import decode
 from gammafl.federated.client import start_after_loss
 from gammafl.federated.exchange import ClientState
 from gammafl.federated.task import LocalUpdate
-from gammafl.flower.disk import ClientDisk, state_directory
-from gammafl.flower.layout import Layout
-from gammafl.flower.messages import CHANGES, KEY, UPDATE, Answer, Holding, Offer, difference, message_record
+from gammafl.files.reading import checked
+from gammafl.flower import states
+from gammafl.flower.disk import ClientDisk
+from gammafl.flower.layout import Layout, LayoutFacts
+from gammafl.flower.messages import (
+    CHANGES,
+    KEY,
+    UPDATE,
+    Answer,
+    Holding,
+    Notice,
+    Offer,
+    difference,
+    message_record,
+    notice_in,
+    to_mask,
+)
+from gammafl.flower.states import simulation_directory, state_directory
 from gammafl.methods.description import build, describe, own_entries
 from gammafl.methods.registry import Entry, resolve
 
@@ -37,34 +53,53 @@ def compress(
     method: Method | None = None,
     methods: Sequence[Callable[..., Any]] = (),
     forget_after: int | None = None,
+    state_days: float | None = 30.0,
+    state_bytes: int | None = None,
 ) -> Mod:
-    """A mod for `ClientApp(mods=[compress()])`; the server's strategy must be `CompressedFedAvg`.
+    """A mod for `ClientApp(mods=[compress()])`, the first of them; the server's strategy must be in `Compressed`.
 
     state_dir      where the client keeps what was not sent, and what was sent but not yet confirmed. By default
-                   $GAMMAFL_STATE, or the user's directory for state
+                   $GAMMAFL_STATE, or the user's directory for state; in Flower's simulation a temporary directory
     method         the server says how to compress; a method given here must be the same, or the client does not train
     methods        functions that make methods of your own, as on the server. Those of gammafl and of installed packages
                    that register some are known
     forget_after   a client that did not take part for more rounds than that starts clean: its residual is of an old
                    model
+    state_days     states go when their training ends. Where the end was missed: after so many days without a change
+    state_bytes    the oldest of other trainings go where all states together need more than that
+
+    Returns the mod.
+
+    >>> from flwr.clientapp import ClientApp
+    >>> app = ClientApp(mods=[compress()])
     """
-    directory = state_directory() if state_dir is None else Path(state_dir)
     own = None if method is None else describe(resolve(method))
     entries = own_entries(methods)
     require(forget_after is None or forget_after >= 1, f"forget_after must be at least 1 round, got {forget_after}")
+    require(state_days is None or state_days > 0, f"state_days must be positive, got {state_days}")
+
+    def directory(simulated: bool) -> Path:
+        if state_dir is not None:
+            return Path(state_dir)
+        return simulation_directory() if simulated and "GAMMAFL_STATE" not in os.environ else state_directory()
 
     def mod(message: Message, context: Context, call_next: Train) -> Message:
         try:
+            if (notice := notice_in(message.content)) is not None:
+                return _obey(notice, directory(notice.simulated), message, context, call_next)
             offer = Offer.read(message.content)
+            kind = message.metadata.message_type.split(".")[0]
             if offer is None:
-                require(message.metadata.message_type != MessageType.TRAIN, NOT_OFFERED)
+                require(kind != MessageType.TRAIN, LEGACY if _is_legacy(message) else NOT_OFFERED)
                 return call_next(message, context)
             _agree(own, offer, entries)
-            disk = ClientDisk(directory, context)
+            place = directory(offer.simulated)
+            disk = ClientDisk(place, context, offer.training)
+            if disk.is_new:
+                _clean(place, state_days, state_bytes, offer.training)
             with disk.locked(message.metadata.ttl):
                 exchange = Exchange(message, context, offer, disk, forget_after, entries)
-                trains = message.metadata.message_type == MessageType.TRAIN
-                return exchange.train(call_next) if trains else exchange.evaluate(call_next)
+                return exchange.train(call_next) if kind == MessageType.TRAIN else exchange.evaluate(call_next)
         except GammaflError as error:
             LOG.error("gammafl: %s", error)
             return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, f"gammafl: {error}"), reply_to=message)
@@ -73,9 +108,39 @@ def compress(
 
 
 NOT_OFFERED = (
-    "the server does not expect compressed updates: use gammafl.flower.CompressedFedAvg as its strategy,"
-    " or remove gammafl.flower.compress() from the client's mods"
+    "the server does not expect compressed updates: put its strategy into gammafl.flower.Compressed(strategy, …), or"
+    " remove gammafl.flower.compress() from the client's mods"
 )
+LEGACY = (
+    "this app is written with Flower's old API (NumPyClient, server_fn), which can't be compressed: write it with"
+    " @app.train() and @app.main(), as Flower's guide 'Upgrade to Message API' shows, or remove"
+    " gammafl.flower.compress() from the client's mods"
+)
+
+
+def _is_legacy(message: Message) -> bool:
+    return any(key.startswith("fitins.") for key in message.content)
+
+
+def _obey(notice: Notice, directory: Path, message: Message, context: Context, call_next: Train) -> Message:
+    """The server does not compress: the app trains as without the mod. Or the training is over: the state goes."""
+    if notice.notice == "off":
+        del message.content[KEY]
+        return call_next(message, context)
+    if notice.training is not None:
+        disk = ClientDisk(directory, context, notice.training)
+        disk.forget()
+    return Message(RecordDict(), reply_to=message)
+
+
+def _clean(directory: Path, days: float | None, most_bytes: int | None, training: str) -> None:
+    try:
+        gone = states.clean(directory, days, most_bytes, spare=training)
+    except OSError as error:
+        LOG.warning("gammafl: old states in %s could not be removed: %s", directory, error)
+        return
+    if gone:
+        LOG.info("gammafl: states of %d earlier trainings removed from %s", len(gone), directory)
 
 
 def _agree(own: str | None, offer: Offer, entries: Mapping[str, Entry]) -> None:
@@ -118,16 +183,22 @@ class Exchange:
                 state.round,
             )
         start = model if lost is None else start_after_loss(model, lost)
-        reply = call_next(self._plain(start, layout), self.context)
+        sent = self._sent_names(layout)
+        reply = call_next(self._plain(start, layout, built=lost is not None), self.context)
         if reply.has_error():
             return reply
-        key, trained = _only_arrays(reply.content)
-        local = _update(layout.rounded(start), layout.flatten(trained, "the model that the train function returned"))
+        key, trained = self._trained(reply.content, layout, sent)
+        local = _update(layout, layout.rounded(start) if lost is not None else start, trained)
         payload = state.send(local, self.offer, layout.vector, self.context.node_id, again)
         self.disk.save(state, method)
         reply.content[key] = message_record(UPDATE, payload)
-        answer = Answer(number=state.outbox.number, again=again, holds=self._holds(), **self._who(state))
-        answer.write(reply.content)
+        Answer(
+            number=state.outbox.number,
+            again=again,
+            holds=self._holds(),
+            returned=None if trained.keys() == sent else to_mask(trained.keys(), layout.names),
+            **self._who(state),
+        ).write(reply.content)
         return reply
 
     def evaluate(self, call_next: Train) -> Message:
@@ -135,7 +206,7 @@ class Exchange:
         found = self._model()
         if found is None:
             return self._ask_for_full(Holding(wants_full=True))
-        reply = call_next(self._plain(*found), self.context)
+        reply = call_next(self._plain(*found, built=False), self.context)
         if not reply.has_error():
             Holding(holds=self._holds()).write(reply.content)
         return reply
@@ -157,10 +228,12 @@ class Exchange:
 
     def _model(self) -> tuple[Vector, Layout] | None:
         """The server's model: as it came, or what is stored with what has changed since; None if nothing is stored."""
-        _, record = _only_arrays(self.message.content)
+        record = self.message.content.array_records.get(self.offer.arrays)
+        if record is None:
+            raise InputError(f"the server announced a model as {self.offer.arrays!r}, which its message does not have")
         if self.offer.base is None:
-            layout = Layout.of(record, self.offer.whole)
-            model = layout.flatten(record, "the server's model")
+            layout = self._layout(record)
+            model = layout.flatten(record, "the server's model", record.keys())
         else:
             stored = self.disk.load_model(self.offer.base, self.offer.version)
             if stored is None:
@@ -174,12 +247,45 @@ class Exchange:
             self.disk.save_model(model, layout, self.offer.version)
         return model, layout
 
-    def _plain(self, model: Vector, layout: Layout) -> Message:
-        """The message as the train function knows it."""
-        key, _ = _only_arrays(self.message.content)
-        self.message.content[key] = layout.record(model)
+    def _layout(self, record: ArrayRecord) -> Layout:
+        """Of the whole model, also where a part of it came."""
+        if self.offer.tensors is None:
+            tied = self.offer.tied or []
+            return Layout.of(record, self.offer.whole, dict(zip(tied[::2], tied[1::2], strict=True)))
+        try:
+            facts = checked(LayoutFacts, json.loads(self.offer.tensors))
+            return Layout.from_facts(facts, {name: record[name].data for name in facts.fixed if name in record})
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"the server's layout is malformed ({error})") from None
+
+    def _sent_names(self, layout: Layout) -> set[str]:
+        """The tensors that the server sent."""
+        record = self.message.content.array_records[self.offer.arrays]
+        return set(layout.names) if self.offer.base is not None else set(record)
+
+    def _plain(self, model: Vector, layout: Layout, built: bool) -> Message:
+        """The message as the app's function knows it; the model as it came, unless it was `built` here."""
+        key = self.offer.arrays
+        if built or self.offer.base is not None:
+            self.message.content[key] = layout.record(model, [n for n in layout.names if n in self._sent_names(layout)])
         del self.message.content[KEY]
         return self.message
+
+    def _trained(self, content: RecordDict, layout: Layout, sent: Collection[str]) -> tuple[str, ArrayRecord]:
+        """The model in the reply of the train function, and its key; other ArrayRecords are the app's own."""
+        records = content.array_records
+        fitting = [key for key, record in records.items() if record and record.keys() <= set(layout.names)]
+        keys = [self.offer.arrays] if self.offer.arrays in records else fitting
+        if len(keys) != 1:
+            raise InputError(
+                "the train function must return the model in one ArrayRecord, under the key that it came by"
+                f" ({self.offer.arrays!r}); found {list(records)}"
+            )
+        trained = records[keys[0]]
+        if extra := [name for name in trained if name not in sent]:
+            raise InputError(f"the train function returned tensors that it was not sent: {', '.join(extra[:3])}")
+        layout.require_tied(trained)
+        return keys[0], trained
 
     # --- the answer ---------------------------------------------------------------------------------------
 
@@ -199,12 +305,6 @@ class Exchange:
         return Message(content, reply_to=self.message)
 
 
-def _only_arrays(content: RecordDict) -> tuple[str, ArrayRecord]:
-    found = list(content.array_records.items())
-    require(len(found) == 1, f"a message must have one ArrayRecord, the model; found {[key for key, _ in found]}")
-    return found[0]
-
-
 def _patch(model: Vector, record: ArrayRecord) -> None:
     """Puts the server's current values where they have changed."""
     update = decode(record[CHANGES].data)
@@ -212,8 +312,11 @@ def _patch(model: Vector, record: ArrayRecord) -> None:
     model[slice(None) if update.entire else update.indices] = update.values
 
 
-def _update(before: Vector, after: Vector) -> LocalUpdate:
-    """Δ = x_{t+1−E} − x_{t+1}."""
+def _update(layout: Layout, before: Vector, trained: ArrayRecord) -> LocalUpdate:
+    """Δ = x_{t+1−E} − x_{t+1}; of tensors that did not come back, 0."""
+    after = layout.flatten(trained, "the model that the train function returned", trained.keys())
+    for name in layout.shapes:
+        if name not in trained:
+            after[layout.places[name]] = before[layout.places[name]]
     delta = np.empty_like(before)
-    largest = kernels.difference(before, after, delta)
-    return LocalUpdate(delta, 0.0, largest)
+    return LocalUpdate(delta, 0.0, kernels.difference(before, after, delta))

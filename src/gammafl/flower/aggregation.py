@@ -1,0 +1,85 @@
+"""FedAvg's own aggregation over sparse updates, and what is known of a strategy without running it."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from flwr.app import ArrayRecord, Message, MetricRecord
+from flwr.serverapp.strategy import FedAvg, Strategy
+
+from gammafl.core import aggregate
+from gammafl.core.errors import InputError
+from gammafl.federated.server_exchange import Arrival
+from gammafl.flower.metrics import averaged
+from gammafl.flower.training import Training
+
+
+def require_strategy(strategy: Any) -> None:
+    """Refuses what is no strategy of Flower's message API."""
+    if isinstance(strategy, Strategy):
+        return
+    if isinstance(strategy, type):
+        raise InputError(f"Compressed takes a strategy, not its class: write {strategy.__name__}(…)")
+    if type(strategy).__module__.startswith("flwr.server.") or hasattr(strategy, "configure_fit"):
+        raise InputError(
+            f"{type(strategy).__name__} is a strategy of Flower's old API (flwr.server.strategy, NumPyClient). Take the"
+            " one of that name from flwr.serverapp.strategy, and write the app with @app.main() and @app.train():"
+            " Flower's guide 'Upgrade to Message API' shows how"
+        )
+    raise InputError(f"Compressed takes a strategy such as flwr.serverapp.strategy.FedAvg(), got {strategy!r:.80}")
+
+
+def is_flowers(strategy: Strategy) -> bool:
+    """Whether the strategy's aggregation is Flower's own, of which we know what it needs."""
+    return type(strategy).aggregate_train.__module__.startswith("flwr.")
+
+
+def is_plain(strategy: Strategy) -> bool:
+    """Whether the strategy aggregates as FedAvg does: FedProx too, and subclasses that change other things."""
+    return isinstance(strategy, FedAvg) and type(strategy).aggregate_train is FedAvg.aggregate_train
+
+
+def attribute(strategy: Any, name: str) -> Any:
+    """An attribute of the strategy, or of the strategy inside it, as wrappers have one; None if there is none."""
+    while strategy is not None:
+        if hasattr(strategy, name):
+            return getattr(strategy, name)
+        strategy = getattr(strategy, "strategy", None)
+    return None
+
+
+def weight_key(strategy: Strategy) -> str | None:
+    """The metric that uploads are weighted by, where Flower's own code reads it; None: the strategy's own affair."""
+    inner: Any = strategy
+    while is_flowers(inner) and isinstance(getattr(inner, "strategy", None), Strategy):
+        inner = inner.strategy
+    return attribute(inner, "weighted_by_key") if is_flowers(inner) else None
+
+
+def can_subtract(strategy: Strategy, training: Training, arrivals: Sequence[Arrival]) -> bool:
+    """Whether one model was sent to all and all of it came back, so that FedAvg can add up updates as they are."""
+    if not arrivals or not is_plain(strategy) or training.open.whole:
+        return False
+    bases = {id(training.open.bases[int(arrival.address)]) for arrival in arrivals}
+    return len(bases) == 1 and not training.open.partial
+
+
+def subtract(
+    strategy: Strategy, training: Training, arrivals: Sequence[Arrival], replies: Sequence[Message]
+) -> tuple[ArrayRecord, MetricRecord]:
+    """x ← x − Σ weight·Δ̂_i, in O(nnz) beside one copy of the model (Algorithm 1, line 19).
+
+    A missing update is sent again later. The others are not scaled up for it, or it would count twice.
+    """
+    fedavg = cast(FedAvg, strategy)
+    fedavg._check_and_log_replies(replies, is_train=True, validate=False)
+    base = training.open.bases[int(arrivals[0].address)]
+    asked = len(training.exchange.asked)
+    shares = aggregate.weights([arrival.weight for arrival in arrivals], len(arrivals), "normalized", asked)
+    model = base.vector.copy()
+    aggregate.subtract(model, [arrival.update for arrival in arrivals], shares)
+    aggregate.clamp(model)
+    training.layout.clamp(model)
+    handed = {arrival.address for arrival in arrivals}
+    counted = [reply for reply in replies if reply.metadata.src_node_id in handed]
+    metrics = averaged(fedavg.train_metrics_aggr_fn, counted, fedavg.weighted_by_key)
+    return training.layout.exact_record(model, base.record), metrics

@@ -1,0 +1,83 @@
+"""Flower's Grid with a courier in between: the strategy sends and receives as ever."""
+
+from collections.abc import Callable, Collection, Iterable
+from functools import cache
+from typing import Any
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from gammafl.flower.messages import Notice, message_like
+
+
+class PassingGrid(Grid):
+    """Passes everything on to `grid`, each message as `write` makes it, each reply as `read` makes it."""
+
+    def __init__(self, grid: Grid) -> None:
+        self.grid = grid
+
+    def write(self, messages: list[Message], timeout: float | None) -> list[Message]:
+        return messages
+
+    def read(self, replies: list[Message]) -> list[Message]:
+        return replies
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        written = self.write(list(messages), timeout)
+        return self.read(list(self.grid.send_and_receive(written, timeout=timeout)))
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        return self.grid.push_messages(self.write(list(messages), None))
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        return self.read(list(self.grid.pull_messages(message_ids)))
+
+    def get_node_ids(self) -> Iterable[int]:
+        return self.grid.get_node_ids()
+
+    def get_nodes(self) -> Iterable[Any]:
+        return self.grid.get_nodes()
+
+    def set_run(self, run: Any) -> None:
+        self.grid.set_run(run)
+
+    @property
+    def run(self) -> Any:
+        return self.grid.run
+
+    def create_message(self, *args: Any, **kwargs: Any) -> Message:
+        return self.grid.create_message(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.grid, name)
+
+
+class CompressedGrid(PassingGrid):
+    """Hands messages to `write` and replies to `read` of whoever makes it."""
+
+    def __init__(
+        self,
+        grid: Grid,
+        write: Callable[[list[Message], Callable[[], Collection[int]], float | None], list[Message]],
+        read: Callable[[list[Message]], list[Message]],
+    ) -> None:
+        super().__init__(grid)
+        self._write, self._read = write, read
+
+    def write(self, messages: list[Message], timeout: float | None) -> list[Message]:
+        return self._write(messages, cache(lambda: frozenset(self.grid.get_node_ids())), timeout)
+
+    def read(self, replies: list[Message]) -> list[Message]:
+        return self._read(replies)
+
+
+class UncompressedGrid(PassingGrid):
+    """Tells clients that nothing is compressed, so that those with the mod train as they would without it."""
+
+    def write(self, messages: list[Message], timeout: float | None) -> list[Message]:
+        return [self._noticed(message) for message in messages]
+
+    def _noticed(self, message: Message) -> Message:
+        content = RecordDict(dict(message.content))
+        Notice(notice="off").write(content)
+        return message_like(message, content)

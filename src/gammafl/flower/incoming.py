@@ -1,0 +1,196 @@
+"""The replies as the strategy gets them: for the model b that it sent, b − Δ̂ in float32.
+
+Each reply is looked at on its own: a bad one costs its sender's upload and no more. Tensors are made when somebody asks
+for them, so that many replies of a large model need little memory.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Message, MessageType, RecordDict
+from numpy.typing import NDArray
+
+from gammafl.core.errors import GammaflError, InputError, require
+from gammafl.core.sparse import SparseUpdate
+from gammafl.federated.server_exchange import weight_within
+from gammafl.flower.arrays import LazyArray, floats_in
+from gammafl.flower.messages import KEY, STYPE, UPDATE, Answer, Holding, from_mask
+from gammafl.flower.metrics import alike, form_of, only_metrics, printable, usual_form
+from gammafl.flower.training import Base, Training, require_finite
+
+LOG = logging.getLogger("flwr")
+
+NO_MOD = (
+    "it sent a whole model: add gammafl.flower.compress() to the mods of its ClientApp, first of them, or let whole"
+    " models count with Compressed(accept_whole=True)"
+)
+
+
+class Incoming:
+    """Reads the replies of one training."""
+
+    def __init__(self, training: Training) -> None:
+        self.training = training
+
+    def read(self, replies: Iterable[Message]) -> list[Message]:
+        """In the order of the nodes' ids, whichever came first; what is refused is left out."""
+        kinds: dict[str, list[Message]] = defaultdict(list)
+        for reply in sorted(replies, key=lambda reply: reply.metadata.src_node_id):
+            kinds[reply.metadata.message_type.split(".")[0]].append(reply)
+        trained = self._read_trained(kinds.pop(MessageType.TRAIN, []))
+        evaluated = self._read_evaluated(kinds.pop(MessageType.EVALUATE, []))
+        return [*trained, *evaluated, *chain.from_iterable(kinds.values())]
+
+    def _read_trained(self, replies: list[Message]) -> list[Message]:
+        opened, passed = self.training.open, []
+        models: dict[int, Message] = {}
+        for reply in replies:
+            node = reply.metadata.src_node_id
+            if node not in opened.bases:  # it was sent no model
+                passed.append(reply)
+                continue
+            opened.read = True
+            if reply.has_error():
+                opened.failed += 1
+                passed.append(reply)
+                continue
+            try:
+                if self._take(node, reply):
+                    models[node] = reply
+            except GammaflError as error:
+                self._refuse(node, str(error))
+        self._refuse_copies(models)
+        self._refuse_odd_ones(models)
+        return passed + list(models.values())
+
+    def _read_evaluated(self, replies: list[Message]) -> list[Message]:
+        """All for a strategy of one's own; for Flower's those that it can average, or the others would end the run."""
+        for reply in replies:
+            self._note_version(reply)
+        key = self.training.terms.weight_key
+        if key is None:
+            return replies
+        failed = [reply for reply in replies if reply.has_error()]
+        return failed + alike((r for r in replies if not r.has_error() and r.content.metric_records), key)
+
+    def _refuse(self, node: int, reason: str) -> None:
+        self.training.exchange.refuse(node)
+        self.training.open.refused[node] = printable(reason)
+        LOG.warning("gammafl: upload of node %d refused: %s", node, printable(reason))
+
+    def _refuse_copies(self, models: dict[int, Message]) -> None:
+        """Of several nodes with a copy of one client's state, one upload counts."""
+        if models:
+            for address, reason in self.training.exchange.settle_contests().items():
+                self._refuse(int(address), reason)
+                models.pop(int(address), None)
+
+    def _refuse_odd_ones(self, models: dict[int, Message]) -> None:
+        """Flower's own strategies end the run if replies differ in their names; the odd ones are refused instead."""
+        if not self.training.terms.alike:
+            return
+        forms = {node: _form(reply.content) for node, reply in models.items()}
+        usual = usual_form(forms.values())
+        for node, form in forms.items():
+            if form != usual:
+                self._refuse(node, "its metrics or tensors have other names than those of most others")
+                del models[node]
+
+    def _take(self, node: int, reply: Message) -> bool:
+        """Puts the model into a reply in place of the upload; False if there is nothing to hand over."""
+        training, content = self.training, reply.content
+        base = training.open.bases[node]
+        answer = Answer.read(content)
+        if answer is None:
+            require(training.terms.accept_whole, NO_MOD)
+            self._take_whole(node, content)
+            return True
+        training.down.holds(node, answer.holds)
+        if answer.wants_full:
+            training.exchange.meet(node, answer)
+            training.open.without_model.append(node)
+            return False
+        key, payload = _upload(content)
+        weight = self._weight(content)
+        names = list(base.record) if answer.returned is None else from_mask(answer.returned, training.layout.names)
+        require(bool(names) and set(names) <= base.record.keys(), "it returns tensors that it was not sent")
+        arrival = training.exchange.accept(node, answer, payload, weight)
+        if arrival is None:
+            training.open.repeated.append(node)
+            return False
+        training.open.partial |= answer.returned is not None
+        reply.content = RecordDict({other: record for other, record in content.items() if other != KEY})
+        reply.content[key] = self._trained(base, arrival.update, names)
+        return True
+
+    def _weight(self, content: RecordDict) -> float:
+        key = self.training.terms.weight_key
+        if key is None:
+            return 1.0
+        return weight_within(only_metrics(content).get(key), self.training.terms.limits, f"its metric {key!r}")
+
+    def _take_whole(self, node: int, content: RecordDict) -> None:
+        """A whole model counts as it is, if it is a model at all."""
+        self._weight(content)
+        record = content.array_records.get(self.training.model_key(content) or "")
+        if record is None:
+            raise InputError("its reply holds no model")
+        require_finite(self.training.layout.flatten(record, "its model", record.keys()), "its model")
+        self.training.open.whole[node] = sum(len(array.data) for array in record.values())
+
+    def _trained(self, base: Base, update: SparseUpdate, names: Sequence[str]) -> ArrayRecord:
+        """b − Δ̂, a tensor at a time, when asked for; whole numbers are as the strategy has them."""
+        layout = self.training.layout
+        arrays: dict[str, Array] = {}
+        for name in names:
+            if name in layout.fixed:
+                arrays[name] = base.record[name]
+            else:
+                arrays[name] = LazyArray(layout.shape(name), self._maker(base, update, name))
+        return ArrayRecord(arrays)
+
+    def _maker(self, base: Base, update: SparseUpdate, name: str) -> Callable[[], NDArray[np.float32]]:
+        layout = self.training.layout
+        place, shape, tied = layout.places[name], layout.shape(name), name in layout.tied
+
+        def make() -> NDArray[np.float32]:
+            # the strategy may have made tied tensors differ, as by noise
+            part = np.array(floats_in(base.record[name]), np.float32).reshape(-1) if tied else base.vector[place].copy()
+            if update.entire:
+                part -= update.values[place]
+            else:
+                first, last = np.searchsorted(update.indices, [place.start, place.stop])
+                part[update.indices[first:last] - np.uint32(place.start)] -= update.values[first:last]
+            return part.reshape(shape)
+
+        return make
+
+    def _note_version(self, reply: Message) -> None:
+        """Which version an evaluating client has stored; our record is none of the app's business."""
+        if reply.has_error():
+            return
+        try:
+            answer = Holding.read(reply.content)
+        except GammaflError:
+            return
+        if answer is not None:
+            self.training.down.holds(reply.metadata.src_node_id, answer.holds)
+            del reply.content[KEY]
+
+
+def _upload(content: RecordDict) -> tuple[str, bytes]:
+    """The key of the record that holds the upload, and the upload."""
+    for key, record in content.array_records.items():
+        if list(record) == [UPDATE] and record[UPDATE].stype == STYPE:
+            return key, record[UPDATE].data
+    raise InputError(NO_MOD)
+
+
+def _form(content: RecordDict) -> Any:
+    """The names in a reply, which Flower's strategies want to be the same in all."""
+    arrays = frozenset((key, frozenset(record)) for key, record in content.array_records.items())
+    return form_of(only_metrics(content)), frozenset(content.metric_records), arrays

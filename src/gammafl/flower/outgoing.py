@@ -1,0 +1,130 @@
+"""The strategy's messages as they are sent: with an offer for the client, and the model in the types it began with."""
+
+import json
+import logging
+import math
+from collections.abc import Callable, Collection
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+
+from gammafl.core.errors import InputError, require
+from gammafl.core.moment import Schedule
+from gammafl.core.stepsizes import Constant
+from gammafl.federated.server_exchange import ServerExchange
+from gammafl.flower.layout import Layout, tied_tensors
+from gammafl.flower.messages import KEY, Notice, Offer, message_like
+from gammafl.flower.training import Base, Training
+
+LOG = logging.getLogger("flwr")
+
+Nodes = Callable[[], Collection[int]]
+"""The nodes that are connected, when asked for."""
+
+
+class Outgoing:
+    """Writes the messages of one training; `initial` is the model that the app began with, where that is known."""
+
+    def __init__(self, training: Training, initial: ArrayRecord | None = None) -> None:
+        self.training = training
+        self.initial = initial or ArrayRecord()
+
+    def write(self, message: Message, connected: Nodes, seconds: float | None) -> Message:
+        """`message` as it is sent, valid for at most so many seconds, since nobody waits longer for the answer.
+
+        The strategy's own stays as it is: it may share its records with others.
+        """
+        kind, node = message.metadata.message_type.split(".")[0], message.metadata.dst_node_id
+        content = RecordDict(dict(message.content))
+        if kind == MessageType.TRAIN:
+            self._write_train(content, node, connected)
+        elif kind == MessageType.EVALUATE and self.training.begun:
+            self._write_evaluate(content, node)
+        return message_like(message, content, seconds)
+
+    def _write_train(self, content: RecordDict, node: int, connected: Nodes) -> None:
+        training = self.training
+        key = training.model_key(content)
+        if key is None:  # nothing to compress
+            return Notice(notice="off").write(content)
+        if not training.begun:
+            self._begin(content.array_records[key], content)
+        base = training.base(content.array_records[key], key)
+        require(node not in training.open.bases, f"the strategy sent node {node} two models to train in one round")
+        training.open.bases[node] = base
+        self._write_rate(content)
+        known = training.exchange.receipts.receipt(node) is not None
+        offer = training.exchange.offer(node, None if known else connected())
+        return self._write_model(content, base, node, offer.model_dump())
+
+    def _write_evaluate(self, content: RecordDict, node: int) -> None:
+        training = self.training
+        key = training.model_key(content)
+        if key is None or not content.array_records[key].keys() <= set(training.layout.names):
+            return
+        base = training.base(content.array_records[key], key)
+        if training.terms.downlink == "full":
+            content[key] = base.sent
+        else:
+            self._write_model(content, base, node, training.exchange.offer(node, asks=False).model_dump())
+
+    def _write_model(self, content: RecordDict, base: Base, node: int, offer: dict[str, Any]) -> None:
+        training, layout = self.training, self.training.layout
+        whole = training.is_whole(base)
+        by_changes = whole and base is training.last and training.terms.downlink == "changes"
+        record, version = (training.down.changes(node) if by_changes else None) or (base.sent, None)
+        content[base.key] = record
+        training.open.downlink_bytes += sum(len(array.data) for array in record.values())
+        Offer(
+            **offer,
+            arrays=base.key,
+            whole=list(training.terms.whole),
+            tied=[name for pair in layout.tied.items() for name in pair] or None,
+            tensors=None if whole else json.dumps(layout.facts()),
+            simulated=training.terms.simulated,
+            version=training.down.version,
+            base=version,
+            downlink="changes" if by_changes else "full",
+        ).write(content)
+
+    def _begin(self, record: ArrayRecord, content: RecordDict) -> None:
+        """The tensors of the first model are the layout, in the types of the model that the app began with."""
+        terms = self.training.terms
+        began = ArrayRecord({name: self.initial.get(name, array) for name, array in record.items()})
+        layout = Layout.of(began, terms.whole, tied_tensors(began) if terms.tied else {})
+        stepsize = Constant(self._rate(content)) if terms.stepsize is None else terms.stepsize
+        exchange = ServerExchange(
+            terms.method,
+            Schedule(stepsize, terms.rounds * terms.local_steps),
+            layout.vector,
+            local_steps=terms.local_steps,
+            limits=terms.limits,
+            say=lambda text: LOG.warning("gammafl: %s", text),
+        )
+        self.training.begin(layout, exchange)
+
+    def _rate(self, content: RecordDict) -> float:
+        """The learning rate that the app sends to its clients; 1, and a line in the log, if it sends none."""
+        key = self.training.terms.lr_key
+        rates = [record[key] for record in content.config_records.values() if key in record]
+        if not rates:
+            LOG.info(
+                "gammafl: the train config has no %r, so that the learning rate is taken to be constant. Where a method"
+                " is to follow one that changes, give it to Compressed(stepsize=…)",
+                key,
+            )
+            return 1.0
+        rate = rates[0]
+        if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < math.inf:
+            raise InputError(f"train_config[{key!r}] must be a positive number, found {rate!r}; or name another lr_key")
+        return float(rate)
+
+    def _write_rate(self, content: RecordDict) -> None:
+        """γ_t at the round's first iteration, in the app's train config, where the server decides on it."""
+        terms = self.training.terms
+        if terms.stepsize is None:
+            return
+        keys = [key for key in content.config_records if key != KEY] or ["config"]
+        config = ConfigRecord(dict(content.config_records.get(keys[0], {})))
+        config[terms.lr_key] = float(terms.stepsize(self.training.exchange.round * terms.local_steps))
+        content[keys[0]] = config

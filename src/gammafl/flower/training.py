@@ -1,0 +1,178 @@
+"""What the server knows of one training over Flower: its terms, its model's tensors, and the round that is open."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, RecordDict
+
+from gammafl.core import aggregate, kernels
+from gammafl.core.arrays import Vector
+from gammafl.core.errors import InputError, require
+from gammafl.core.method import Method
+from gammafl.core.stepsizes import Stepsize
+from gammafl.federated.limits import NO_LIMITS, Limits
+from gammafl.federated.server_exchange import Arrival, ServerExchange
+from gammafl.flower.arrays import same_data
+from gammafl.flower.downlink import Downlink, Mode
+from gammafl.flower.layout import WHOLE, Layout
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the user says of a training; `flower/strategy.py` explains each."""
+
+    method: Method
+    rounds: int
+    stepsize: Stepsize | None = None
+    """γ_t; None: constant, the learning rate of the train config."""
+
+    local_steps: int = 1
+    lr_key: str = "lr"
+    limits: Limits = NO_LIMITS
+    downlink: Mode = "full"
+    whole: Sequence[str] = WHOLE
+    tied: bool = True
+    accept_whole: bool = False
+    arrays_key: str | None = None
+    weight_key: str | None = None
+    """The metric that an upload is weighted by; None: the strategy's own affair."""
+
+    alike: bool = True
+    """Whether the strategy needs replies with equal names of metrics and tensors."""
+
+    simulated: bool = False
+
+
+@dataclass(frozen=True)
+class Base:
+    """The model that the strategy made for some nodes."""
+
+    record: ArrayRecord
+    vector: Vector
+    """Its floats, in float32."""
+
+    sent: ArrayRecord
+    """As clients get it, in the types that the model began with."""
+
+    key: str
+
+
+@dataclass
+class OpenRound:
+    """The round that is open: who was sent which model, and what became of the replies."""
+
+    bases: dict[int, Base] = field(default_factory=dict)
+    """Node → the model that it was sent."""
+
+    read: bool = False
+    """Whether any reply has been read."""
+
+    refused: dict[int, str] = field(default_factory=dict)
+    repeated: list[int] = field(default_factory=list)
+    """Nodes that sent an upload again which had arrived: neither counted nor wrong."""
+
+    without_model: list[int] = field(default_factory=list)
+    """Nodes that could not train, since they have lost the version that changes were sent for."""
+
+    whole: dict[int, int] = field(default_factory=dict)
+    """Nodes that sent a whole model, where that is accepted, and its bytes."""
+
+    partial: bool = False
+    """Whether any client returned a part of the tensors."""
+
+    failed: int = 0
+    downlink_bytes: int = 0
+
+
+class Training:
+    """One training. It begins with the first model that the strategy sends."""
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
+        self.down = Downlink(terms.downlink)
+        self.open = OpenRound()
+        self.last: Base | None = None
+        """The model that was sent last to all."""
+        self._parts: tuple[Layout, ServerExchange] | None = None
+
+    def begin(self, layout: Layout, exchange: ServerExchange) -> None:
+        self._parts = layout, exchange
+
+    @property
+    def begun(self) -> bool:
+        return self._parts is not None
+
+    @property
+    def layout(self) -> Layout:
+        """The tensors of the model, as they began."""
+        return self._begun[0]
+
+    @property
+    def exchange(self) -> ServerExchange:
+        return self._begun[1]
+
+    @property
+    def _begun(self) -> tuple[Layout, ServerExchange]:
+        if self._parts is None:
+            raise InputError("the strategy has sent no model to train yet")
+        return self._parts
+
+    def base(self, record: ArrayRecord, key: str) -> Base:
+        """The model of a message; one object for all messages with the same model."""
+        known = {id(base): base for base in (self.last, *self.open.bases.values()) if base is not None}
+        for base in known.values():
+            if base.key == key and same_data(base.record, record):
+                return base
+        layout = self.layout
+        if strangers := [name for name in record if name not in layout.names]:
+            raise InputError(f"the strategy sends tensors that its first model had not: {', '.join(strangers[:3])}")
+        vector = layout.flatten(record, "the strategy's model", record.keys())
+        require_finite(vector, "the strategy's model")
+        base = Base(record, vector, self._as_it_began(record, vector), key)
+        if not self.open.bases:
+            self.last = base
+            if self.is_whole(base):
+                self.down.show(layout.rounded(vector))
+        return base
+
+    def is_whole(self, base: Base) -> bool:
+        """Whether the strategy sent all tensors, and not a part of them."""
+        return len(base.record) == len(self.layout.names)
+
+    def _as_it_began(self, record: ArrayRecord, vector: Vector) -> ArrayRecord:
+        """`record` in the types of the first model: a strategy may have made float64 of whole numbers, and more."""
+        layout, arrays = self.layout, {}
+        for name, array in record.items():
+            if name in layout.fixed:
+                first = layout.fixed[name]
+                same = (array.dtype, array.stype) == (first.dtype, first.stype)
+                arrays[name] = array if same else Array(np.round(array.numpy()).astype(first.dtype))
+            elif (array.dtype, array.stype) == layout.types[name] and name not in layout.tied:
+                arrays[name] = array
+            else:
+                arrays[name] = layout.record(vector, [name])[name]
+        return ArrayRecord(arrays)
+
+    def close(self, counted: Sequence[Arrival]) -> OpenRound:
+        """The round is over; returns what became of it."""
+        self.exchange.close(counted)
+        closed, self.open = self.open, OpenRound()
+        return closed
+
+    def model_key(self, content: RecordDict) -> str | None:
+        """The key of the ArrayRecord that is the model; None if there is no ArrayRecord."""
+        keys, wanted = list(content.array_records), self.terms.arrays_key
+        if wanted in keys or not keys:
+            return wanted if keys else None
+        if len(keys) == 1:
+            return keys[0]
+        raise InputError(
+            f"a message has several ArrayRecords ({', '.join(keys)}); say which one is the model, such as"
+            f" Compressed(…, arrays={keys[0]!r})"
+        )
+
+
+def require_finite(model: Vector, whose: str) -> None:
+    finite = kernels.largest_magnitude(model) <= aggregate.LARGEST_MODEL
+    require(finite, f"{whose} holds values that are not finite, or above {aggregate.LARGEST_MODEL:.3g}")
