@@ -27,7 +27,7 @@ def write_down(directory: Path) -> None:
             (directory / name).write_bytes(arrival.payload)
         close(exchange, counted)
 
-    ServerExchange.close = close_and_write  # type: ignore[method-assign]
+    ServerExchange.close = close_and_write  # type: ignore[assignment, method-assign]
 
 
 @app.main()
