@@ -31,7 +31,7 @@ def app_with(
     def train(message: Message, context: Context) -> Message:
         arrays = message.content.array_records["arrays"]
         model = vector_of(arrays)
-        partition = int(context.node_config["partition-id"])  # type: ignore[arg-type]
+        partition = int(context.node_config["partition-id"])
         for _ in range(3):
             model = model - np.float32(rate) * (model - CENTRES[partition])
         loss = float(np.square(model - CENTRES[partition]).mean())

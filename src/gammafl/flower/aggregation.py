@@ -57,7 +57,7 @@ def weight_key(strategy: Strategy) -> str | None:
 
 def can_subtract(strategy: Strategy, training: Training, arrivals: Sequence[Arrival]) -> bool:
     """Whether one model was sent to all and all of it came back, so that FedAvg can add up updates as they are."""
-    if not arrivals or not is_plain(strategy) or training.open.whole:
+    if not arrivals or not is_plain(strategy) or training.open.whole or training.terms.replies == "update":
         return False
     bases = {id(training.open.bases[int(arrival.address)]) for arrival in arrivals}
     return len(bases) == 1 and not training.open.partial

@@ -123,6 +123,12 @@ class Incoming:
             training.open.repeated.append(node)
             return False
         training.open.partial |= answer.returned is not None
+        training.open.other_bytes += sum(
+            len(array.data)
+            for other, record in content.array_records.items()
+            if other != key
+            for array in record.values()
+        )
         reply.content = RecordDict({other: record for other, record in content.items() if other != KEY})
         reply.content[key] = self._trained(base, arrival.update, names)
         return True
@@ -156,10 +162,15 @@ class Incoming:
     def _maker(self, base: Base, update: SparseUpdate, name: str) -> Callable[[], NDArray[np.float32]]:
         layout = self.training.layout
         place, shape, tied = layout.places[name], layout.shape(name), name in layout.tied
+        change = self.training.terms.replies == "update"
 
         def make() -> NDArray[np.float32]:
-            # the strategy may have made tied tensors differ, as by noise
-            part = np.array(floats_in(base.record[name]), np.float32).reshape(-1) if tied else base.vector[place].copy()
+            if change:  # the strategy wants −Δ̂ alone
+                part = np.zeros(place.stop - place.start, np.float32)
+            elif tied:  # which the strategy may have made differ, as by noise
+                part = np.array(floats_in(base.record[name]), np.float32).reshape(-1)
+            else:
+                part = base.vector[place].copy()
             if update.entire:
                 part -= update.values[place]
             else:

@@ -68,6 +68,9 @@ class Offer(Terms, exchange.Offer):
     tensors: str | None = None
     """Where a part of the model is sent: the layout of the whole as JSON (`LayoutFacts`)."""
 
+    replies: Literal["model", "update"] | None = None
+    """What the train function returns: the model, or its change. Unset: the model, and a change is refused."""
+
     simulated: bool = False
     """Whether all clients are simulated on the server's machine, so that their states are temporary."""
 

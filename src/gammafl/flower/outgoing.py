@@ -81,6 +81,7 @@ class Outgoing:
             whole=list(training.terms.whole),
             tied=[name for pair in layout.tied.items() for name in pair] or None,
             tensors=None if whole else json.dumps(layout.facts()),
+            replies=training.terms.replies,
             simulated=training.terms.simulated,
             version=training.down.version,
             base=version,

@@ -1,45 +1,36 @@
 """The server's line: a strategy around any strategy of Flower's, or one's own, that receives compressed updates."""
 
 import inspect
-import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from gammafl.config.schema import NoAverage
 from gammafl.core.compressors import Compressor
 from gammafl.core.errors import InputError, require
 from gammafl.core.method import Method
 from gammafl.core.stepsizes import Stepsize, as_stepsize
 from gammafl.federated import server
 from gammafl.federated.limits import NO_LIMITS, Limits
-from gammafl.federated.server import ServerState
-from gammafl.federated.server_exchange import Arrival
-from gammafl.files.disk_errors import storing
 from gammafl.flower.aggregation import (
     attribute,
-    can_subtract,
     is_flowers,
     is_plain,
     require_strategy,
-    subtract,
     weight_key,
 )
-from gammafl.flower.arrays import in_float32, same_data
+from gammafl.flower.arrays import in_float32
 from gammafl.flower.grid import CompressedGrid, UncompressedGrid
-from gammafl.flower.incoming import Incoming
 from gammafl.flower.layout import WHOLE
-from gammafl.flower.messages import KEY, Notice
-from gammafl.flower.metrics import printable
-from gammafl.flower.outgoing import Nodes, Outgoing
-from gammafl.flower.training import OpenRound, Terms, Training
+from gammafl.flower.messages import KEY
+from gammafl.flower.rounds import Rounds
+from gammafl.flower.training import Terms, Training
 from gammafl.methods.description import describe
 from gammafl.methods.registry import resolve
 
@@ -66,6 +57,8 @@ class Compressed(Strategy):
                    client has on its disk
     whole          patterns of the names of tensors that are sent whole; by default running statistics
     tied           whether tensors that begin equal, and are not constant, are one: False if they only look alike
+    replies        what the train function returns as arrays: the "model", or the "update", its change. Unset: the
+                   model, and a client refuses what looks like a change
     arrays         the key of the ArrayRecord that is the model, where the strategy sends several
     accept_whole   whether the model of a client without the mod counts
     averaging      "tail", "exponential" or "none": beside the model, its average, in `averaged_arrays`
@@ -93,6 +86,7 @@ class Compressed(Strategy):
         downlink: Literal["full", "changes"] = "full",
         whole: Sequence[str] = WHOLE,
         tied: bool = True,
+        replies: Literal["model", "update"] | None = None,
         arrays: str | None = None,
         accept_whole: bool = False,
         averaging: Literal["none", "tail", "exponential"] = "none",
@@ -105,6 +99,7 @@ class Compressed(Strategy):
         require(local_steps >= 1, f"local_steps must be at least 1, got {local_steps}")
         require(min_accepted >= 1, f"min_accepted must be at least 1, got {min_accepted}")
         require(downlink in ("full", "changes"), f"downlink must be 'full' or 'changes', got {downlink!r}")
+        require(replies in (None, "model", "update"), f"replies must be 'model' or 'update', got {replies!r}")
         require(not isinstance(whole, str), f"whole must be a list of patterns, such as [{whole!r}]")
         known = ", ".join(server.AVERAGINGS)
         require(averaging in server.AVERAGINGS, f"averaging must be one of {known}, got {averaging!r}")
@@ -120,6 +115,7 @@ class Compressed(Strategy):
         self.downlink = downlink
         self.whole = whole
         self.tied = tied
+        self.replies = replies
         self.arrays = arrays
         self.accept_whole = accept_whole
         self.averaging = server.AVERAGINGS[averaging]
@@ -127,10 +123,9 @@ class Compressed(Strategy):
         self.lr_key = lr_key
         self.rounds = rounds
         self.enabled = enabled
-        self.history: list[dict[str, Any]] = []
 
     def __getattr__(self, name: str) -> Any:
-        if name == "strategy":  # not there yet
+        if name in ("strategy", "now"):  # not there yet
             raise AttributeError(name)
         return getattr(self.strategy, name)
 
@@ -161,71 +156,59 @@ class Compressed(Strategy):
         What the strategy's `aggregate_train` returns tells whether the uploads of a round counted.
         """
         strategy: Any = self.strategy
-        self._begin(rounds, initial, simulated=type(grid).__name__ == "InMemoryGrid")
+        terms = self._terms(rounds, simulated=type(grid).__name__ == "InMemoryGrid")
+        now = self.now = Rounds(strategy, Training(terms), initial, self.min_accepted, self.averaging, self.ledger)
         LOG.info("gammafl: %s, downlink: %s", self.description, self.downlink)
         train, evaluate = strategy.aggregate_train, strategy.aggregate_evaluate
-        strategy.aggregate_train = lambda number, replies: self._aggregate(train, number, list(replies))
-        strategy.aggregate_evaluate = lambda number, replies: self._evaluate(evaluate, number, list(replies))
+        strategy.aggregate_train = lambda number, replies: now.aggregate(train, number, list(replies))
+        strategy.aggregate_evaluate = lambda number, replies: now.evaluate(evaluate, number, list(replies))
         try:
-            yield CompressedGrid(grid, self._write, self._incoming.read)
+            yield CompressedGrid(grid, now.write, now.read)
         finally:
             del strategy.aggregate_train, strategy.aggregate_evaluate
 
-    def _begin(self, rounds: int, initial: ArrayRecord | None, simulated: bool) -> None:
-        """The state before the first round."""
-        self.training = Training(
-            Terms(
-                method=self.method,
-                rounds=rounds,
-                stepsize=self.stepsize,
-                local_steps=self.local_steps,
-                lr_key=self.lr_key,
-                limits=self.limits,
-                downlink=self.downlink,
-                whole=self.whole,
-                tied=self.tied,
-                accept_whole=self.accept_whole,
-                arrays_key=self.arrays or attribute(self.strategy, "arrayrecord_key"),
-                weight_key=weight_key(self.strategy),
-                alike=is_flowers(self.strategy) and not is_plain(self.strategy),
-                simulated=simulated,
-            )
+    def _terms(self, rounds: int, simulated: bool) -> Terms:
+        return Terms(
+            method=self.method,
+            rounds=rounds,
+            stepsize=self.stepsize,
+            local_steps=self.local_steps,
+            lr_key=self.lr_key,
+            limits=self.limits,
+            downlink=self.downlink,
+            whole=self.whole,
+            tied=self.tied,
+            replies=self.replies,
+            accept_whole=self.accept_whole,
+            arrays_key=self.arrays or attribute(self.strategy, "arrayrecord_key"),
+            weight_key=weight_key(self.strategy),
+            alike=is_flowers(self.strategy) and not is_plain(self.strategy),
+            simulated=simulated,
         )
-        self._outgoing, self._incoming = Outgoing(self.training, initial), Incoming(self.training)
-        self._rounds = rounds
-        self._state: ServerState | None = None
-        self._pending = False
-        """Whether clients were asked to train, and nothing is known of their uploads yet."""
-        self.history = []
-        if self.ledger is not None:
-            with storing(self.ledger, "start again", "choose another ledger"), self.ledger.open("a"):
-                pass
+
+    @property
+    def training(self) -> Training:
+        """What is known of the training that runs, or ran last."""
+        return self.now.training
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """A record for each round of the training that runs, or ran last."""
+        return self.now.history
 
     @property
     def averaged_arrays(self) -> ArrayRecord | None:
         """The averaged model, once there is one."""
-        average = None if self._state is None else self._state.average
-        return None if average is None else self.training.layout.record(average)
+        return self.now.averaged_arrays
 
     def _finish(self, grid: Grid) -> None:
         """Clients may forget; and a training in which nothing ever counted is no success."""
-        if not self.training.begun:
-            return
-        exchange = self.training.exchange
-        notice = Notice(notice="end", training=exchange.training, simulated=self.training.terms.simulated)
-        messages = []
-        for node in set(grid.get_node_ids()) & exchange.receipts.addresses:
-            content = RecordDict()
-            notice.write(content)
-            messages.append(Message(content, node, MessageType.TRAIN, ttl=GOODBYE_SECONDS))
-        if messages:
+        if messages := self.now.goodbyes(set(grid.get_node_ids()), GOODBYE_SECONDS):
             list(grid.send_and_receive(messages, timeout=GOODBYE_SECONDS))
         if self.history and not any(record["clients"] or record.get("whole") for record in self.history):
-            reasons = {reason for record in self.history for reason in record["refused"].values()}
-            raise InputError(
-                f"no upload counted in {len(self.history)} rounds, so that nothing was learned"
-                + (f": {sorted(reasons)[0]}" if reasons else ": every client failed; their logs say why")
-            )
+            reasons = sorted({reason for record in self.history for reason in record["refused"].values()})
+            why = reasons[0] if reasons else "every client failed; their logs say why"
+            raise InputError(f"no upload counted in {len(self.history)} rounds, so that nothing was learned: {why}")
 
     def _as_it_began(self, result: Any) -> Any:
         """The result with the model in the types that the app began with."""
@@ -234,126 +217,6 @@ class Compressed(Strategy):
             layout = self.training.layout
             result.arrays = layout.record(layout.flatten(arrays, "the result", arrays.keys()), arrays.keys())
         return result
-
-    # --- a round ------------------------------------------------------------------------------------------
-
-    def _write(self, messages: list[Message], connected: Nodes, timeout: float | None) -> list[Message]:
-        """Algorithm 1, line 3: the strategy's messages with an offer for each client."""
-        trains = [message for message in messages if message.metadata.message_type.split(".")[0] == MessageType.TRAIN]
-        if trains and self._pending and self._begins_anew(trains):
-            self._abandon(trains)
-        self._pending |= bool(trains)
-        return [self._outgoing.write(message, connected, timeout) for message in messages]
-
-    def _begins_anew(self, trains: list[Message]) -> bool:
-        """Whether these messages begin another round: some of their nodes were asked already, or replies were read."""
-        opened = self.training.open
-        return opened.read or any(message.metadata.dst_node_id in opened.bases for message in trains)
-
-    def _abandon(self, trains: list[Message]) -> None:
-        """The strategy goes on without having called `aggregate_train`: what it was handed did not count."""
-        last = self.training.last
-        records = [record for message in trains for record in message.content.array_records.values()]
-        if last is None or not all(same_data(last.record, record) for record in records):
-            raise InputError(
-                "the strategy changed its model without a call of its aggregate_train, so that nobody can tell which"
-                " uploads counted; aggregate there"
-            )
-        LOG.warning("gammafl: the strategy did not aggregate this round: the clients keep their updates")
-        self._close([])
-
-    def _aggregate(self, original: Callable[..., Any], server_round: int, replies: list[Message]) -> Any:
-        """Algorithm 1, lines 17-19: the strategy's own, or for plain FedAvg the same over sparse updates."""
-        training = self.training
-        arrivals = training.exchange.arrivals if training.begun else []
-        good = len(arrivals) + len(training.open.whole)
-        if good < self.min_accepted and self._pending:
-            LOG.warning(
-                "gammafl: %d uploads in order, %d needed: the model stays, and the clients keep their updates",
-                good,
-                self.min_accepted,
-            )
-            handed = {arrival.address for arrival in arrivals} | training.open.whole.keys()
-            replies, arrivals = [r for r in replies if r.metadata.src_node_id not in handed], []
-        if can_subtract(self.strategy, training, arrivals):
-            arrays, metrics = subtract(self.strategy, training, arrivals, replies)
-        else:
-            arrays, metrics = original(server_round, replies)
-        if not self._pending:
-            return arrays, metrics
-        counted = [] if arrays is None else arrivals
-        self._average(arrays)
-        closed = self._close(counted)
-        return arrays, self._metrics(metrics, counted, closed)
-
-    def _evaluate(self, original: Callable[..., Any], server_round: int, replies: list[Message]) -> Any:
-        """The strategy's own; in Flower's, a function of the app's that fails costs the metrics, not the run."""
-        try:
-            return original(server_round, replies)
-        except Exception as error:
-            if not is_flowers(self.strategy):
-                raise
-            LOG.warning("gammafl: the metrics could not be aggregated: %s", printable(repr(error)))
-            return None
-
-    def _average(self, arrays: ArrayRecord | None) -> None:
-        """The averaged model, where one is wanted and the whole model is there."""
-        layout = self.training.layout if self.training.begun else None
-        if arrays is None or layout is None or isinstance(self.averaging, NoAverage):
-            return
-        if set(arrays) != set(layout.names):
-            return
-        model = layout.flatten(arrays, "the strategy's model")
-        state = self._state = self._state or ServerState(model)
-        state.model, state.round = model, self.training.exchange.round + 1
-        server.average(state, self.averaging, self._rounds)
-
-    def _close(self, counted: Sequence[Arrival]) -> OpenRound:
-        """The round's record."""
-        exchange = self.training.exchange
-        labels = [exchange.label(arrival) for arrival in counted]
-        asked = len(exchange.asked)
-        closed = self.training.close(counted)
-        self._pending = False
-        record: dict[str, Any] = {
-            "round": exchange.round,
-            "iteration": exchange.round * self.local_steps,
-            "clients": labels,
-            "asked": asked,
-            "kept": sum(len(arrival.update) for arrival in counted),
-            "uplink_bytes": sum(len(arrival.payload) for arrival in counted) + sum(closed.whole.values()),
-            "downlink_bytes": closed.downlink_bytes,
-            "failed": closed.failed,
-            "repeated": len(closed.repeated),
-            "without_model": len(closed.without_model),
-            "refused": {str(node): reason for node, reason in closed.refused.items()},
-        }
-        if closed.whole:
-            record["whole"] = len(closed.whole)
-        self._note(record)
-        return closed
-
-    def _note(self, record: dict[str, Any]) -> None:
-        self.history.append(record)
-        if self.ledger is None:
-            return
-        try:
-            with self.ledger.open("a") as file:
-                file.write(json.dumps(record) + "\n")
-        except OSError as error:  # the model is worth more than its ledger
-            LOG.warning("gammafl: the line of round %d could not be written: %s", record["round"], error)
-
-    def _metrics(self, metrics: MetricRecord | None, counted: Sequence[Arrival], closed: OpenRound) -> MetricRecord:
-        """The strategy's metrics, and what was sent."""
-        sent, kept = sum(len(arrival.payload) for arrival in counted), sum(len(arrival.update) for arrival in counted)
-        found = MetricRecord() if metrics is None else metrics
-        found.update({"accepted-uploads": len(counted), "refused-uploads": len(closed.refused), "uplink-bytes": sent})
-        if counted:
-            dim = self.training.layout.dim
-            dense = 4 * dim * len(counted)
-            LOG.info("gammafl: %d uploads, %d bytes instead of %d (%.0f×)", len(counted), sent, dense, dense / sent)
-            found["kept-fraction"] = kept / (dim * len(counted))
-        return found
 
     # --- what only `start` may do -------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, RecordDict
@@ -33,6 +34,7 @@ class Terms:
     downlink: Mode = "full"
     whole: Sequence[str] = WHOLE
     tied: bool = True
+    replies: Literal["model", "update"] | None = None
     accept_whole: bool = False
     arrays_key: str | None = None
     weight_key: str | None = None
@@ -80,6 +82,9 @@ class OpenRound:
 
     partial: bool = False
     """Whether any client returned a part of the tensors."""
+
+    other_bytes: int = 0
+    """Of arrays in the counted replies that are not the model, and travel as they are."""
 
     failed: int = 0
     downlink_bytes: int = 0

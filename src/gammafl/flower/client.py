@@ -1,0 +1,231 @@
+"""The client's part of a round: the model to the app's train function, and a compressed update back to the server."""
+
+import json
+import logging
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, Context, Message, RecordDict
+
+from gammafl.core import kernels
+from gammafl.core.arrays import Vector
+from gammafl.core.errors import InputError, require
+from gammafl.core.method import Method
+from gammafl.core.wire import decode
+from gammafl.federated.client import start_after_loss
+from gammafl.federated.exchange import ClientState
+from gammafl.federated.task import LocalUpdate
+from gammafl.files.reading import checked
+from gammafl.flower.disk import ClientDisk
+from gammafl.flower.layout import Layout, LayoutFacts
+from gammafl.flower.messages import CHANGES, KEY, UPDATE, Answer, Holding, Offer, message_record, to_mask
+from gammafl.methods.description import build
+from gammafl.methods.registry import Entry
+
+LOG = logging.getLogger("flwr")
+
+Train = Callable[[Message, Context], Message]
+
+
+@dataclass
+class Exchange:
+    """One message of the server, and the answer to it."""
+
+    message: Message
+    context: Context
+    offer: Offer
+    disk: ClientDisk
+    forget_after: int | None
+    entries: Mapping[str, Entry]
+
+    def train(self, call_next: Train) -> Message:
+        """Algorithm 1, lines 6-14. The upload is stored before it leaves: until then a crash leaves what the last
+        round stored, and the server's word about it comes again."""
+        method = build(self.offer.method, self.entries)
+        self.disk.check_room(self.offer.dim)
+        state = self._state(method)
+        require(
+            self.offer.round > state.round,
+            f"a message of round {self.offer.round}, after an upload of round {state.round}: too late to answer",
+        )
+        found = self._model()
+        if found is None:
+            self.disk.save(state, method)  # the server will know us by this incarnation
+            return self._ask_for_full(Answer(wants_full=True, **self._who(state)))
+        model, layout = found
+        again, lost = state.settle(self.offer, self.context.node_id)
+        if lost is not None:
+            LOG.warning(
+                "gammafl: upload %d of client %s (round %d) did not count; its update is sent with the next ones",
+                state.outbox.number,
+                self.disk.name,
+                state.round,
+            )
+        start = model if lost is None else start_after_loss(model, lost)
+        sent = self._sent_names(layout)
+        reply = call_next(self._plain(start, layout, built=lost is not None), self.context)
+        if reply.has_error():
+            return reply
+        key, trained = self._trained(reply.content, layout, sent)
+        before = layout.rounded(start) if lost is not None else start
+        if self.offer.replies == "update":
+            local = _change(layout, trained)
+        else:
+            local = _update(layout, before, trained, checks=self.offer.replies is None)
+        payload = state.send(local, self.offer, layout.vector, self.context.node_id, again)
+        self.disk.save(state, method)
+        reply.content[key] = message_record(UPDATE, payload)
+        Answer(
+            number=state.outbox.number,
+            again=again,
+            holds=self._holds(),
+            returned=None if trained.keys() == sent else to_mask(trained.keys(), layout.names),
+            **self._who(state),
+        ).write(reply.content)
+        return reply
+
+    def evaluate(self, call_next: Train) -> Message:
+        """The function gets the whole model, however it came."""
+        found = self._model()
+        if found is None:
+            return self._ask_for_full(Holding(wants_full=True))
+        reply = call_next(self._plain(*found, built=False), self.context)
+        if not reply.has_error():
+            Holding(holds=self._holds()).write(reply.content)
+        return reply
+
+    # --- the upload ---------------------------------------------------------------------------------------
+
+    def _state(self, method: Method) -> ClientState:
+        """What is stored; a clean one, and a warning, where that is lost, too old, or not what the server knows."""
+        offer, state = self.offer, self.disk.load(method, self.offer.dim, self.offer.training)
+        reason = state.distrust(offer, str(self.disk.state_file.parent), self.forget_after)
+        if reason is None:
+            return state
+        LOG.warning("gammafl: client %s starts clean: %s", self.disk.name, reason)
+        state = ClientState.new(method, offer.dim, offer.training, offer.round - 1)
+        self.disk.save(state, method)  # said once, even if the training fails
+        return state
+
+    # --- the model ----------------------------------------------------------------------------------------
+
+    def _model(self) -> tuple[Vector, Layout] | None:
+        """The server's model: as it came, or what is stored with what has changed since; None if nothing is stored."""
+        record = self.message.content.array_records.get(self.offer.arrays)
+        if record is None:
+            raise InputError(f"the server announced a model as {self.offer.arrays!r}, which its message does not have")
+        if self.offer.base is None:
+            layout = self._layout(record)
+            model = layout.flatten(record, "the server's model", record.keys())
+        else:
+            stored = self.disk.load_model(self.offer.base, self.offer.version)
+            if stored is None:
+                return None
+            model, layout = stored
+            _patch(model, record)
+        require(layout.dim == self.offer.dim, f"a model of {layout.dim} elements where {self.offer.dim} are announced")
+        alike = self.offer.layout in (None, layout.vector.fingerprint())
+        require(alike, "a model with other tensors than the server announced")
+        if self.offer.downlink == "changes":
+            self.disk.save_model(model, layout, self.offer.version)
+        return model, layout
+
+    def _layout(self, record: ArrayRecord) -> Layout:
+        """Of the whole model, also where a part of it came."""
+        if self.offer.tensors is None:
+            tied = self.offer.tied or []
+            return Layout.of(record, self.offer.whole, dict(zip(tied[::2], tied[1::2], strict=True)))
+        try:
+            facts = checked(LayoutFacts, json.loads(self.offer.tensors))
+            return Layout.from_facts(facts, {name: record[name].data for name in facts.fixed if name in record})
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"the server's layout is malformed ({error})") from None
+
+    def _sent_names(self, layout: Layout) -> set[str]:
+        """The tensors that the server sent."""
+        record = self.message.content.array_records[self.offer.arrays]
+        return set(layout.names) if self.offer.base is not None else set(record)
+
+    def _plain(self, model: Vector, layout: Layout, built: bool) -> Message:
+        """The message as the app's function knows it; the model as it came, unless it was `built` here."""
+        key = self.offer.arrays
+        if built or self.offer.base is not None:
+            self.message.content[key] = layout.record(model, [n for n in layout.names if n in self._sent_names(layout)])
+        del self.message.content[KEY]
+        return self.message
+
+    def _trained(self, content: RecordDict, layout: Layout, sent: Collection[str]) -> tuple[str, ArrayRecord]:
+        """The model in the reply of the train function, and its key; other ArrayRecords are the app's own."""
+        records = content.array_records
+        fitting = [key for key, record in records.items() if record and record.keys() <= set(layout.names)]
+        keys = [self.offer.arrays] if self.offer.arrays in records else fitting
+        if len(keys) != 1:
+            raise InputError(
+                "the train function must return the model in one ArrayRecord, under the key that it came by"
+                f" ({self.offer.arrays!r}); found {list(records)}"
+            )
+        trained = records[keys[0]]
+        if extra := [name for name in trained if name not in sent]:
+            raise InputError(f"the train function returned tensors that it was not sent: {', '.join(extra[:3])}")
+        layout.require_tied(trained)
+        return keys[0], trained
+
+    # --- the answer ---------------------------------------------------------------------------------------
+
+    def _who(self, state: ClientState) -> dict[str, Any]:
+        return {"name": self.disk.name, "incarnation": state.incarnation, "round": self.offer.round}
+
+    def _holds(self) -> int | None:
+        return self.offer.version if self.offer.downlink == "changes" else None
+
+    def _ask_for_full(self, answer: Holding) -> Message:
+        """Nothing to build on: the server sends the whole model the next time."""
+        LOG.warning(
+            "gammafl: client %s has no model of version %s; asks for a whole one", self.disk.name, self.offer.base
+        )
+        content = RecordDict()
+        answer.write(content)
+        return Message(content, reply_to=self.message)
+
+
+def _patch(model: Vector, record: ArrayRecord) -> None:
+    """Puts the server's current values where they have changed."""
+    update = decode(record[CHANGES].data)
+    require(update.dim == model.size, f"changes of {update.dim} elements for a model of {model.size}")
+    model[slice(None) if update.entire else update.indices] = update.values
+
+
+def _update(layout: Layout, before: Vector, trained: ArrayRecord, checks: bool) -> LocalUpdate:
+    """Δ = x_{t+1−E} − x_{t+1}; of tensors that did not come back, 0. What looks like a change is refused if asked."""
+    after = layout.flatten(trained, TRAINED, trained.keys())
+    for name in layout.shapes:
+        if name not in trained:
+            after[layout.places[name]] = before[layout.places[name]]
+    require(not checks or not _looks_like_a_change(before, after), CHANGE)
+    delta = np.empty_like(before)
+    return LocalUpdate(delta, 0.0, kernels.difference(before, after, delta))
+
+
+def _change(layout: Layout, change: ArrayRecord) -> LocalUpdate:
+    """Δ where the train function returns x_{t+1} − x_{t+1−E}."""
+    return LocalUpdate(-layout.flatten(change, TRAINED, change.keys()), 0.0)
+
+
+TRAINED = "the model that the train function returned"
+CHANGE = (
+    "the train function seems to return the change of the model, not the model. If so, say it on the server:"
+    " Compressed(…, replies='update')"
+)
+MANY = 1000
+"""Elements from which on two directions that have nothing to do with each other are told by their angle."""
+
+
+def _looks_like_a_change(before: Vector, after: Vector) -> bool:
+    """Whether `after` is smaller than `before` and at a right angle to it, which no training makes of a model."""
+    if before.size < MANY:
+        return False
+    size, other = float(np.dot(before, before)), float(np.dot(after, after))
+    return 0 < other < size and abs(float(np.dot(before, after))) < 0.2 * math.sqrt(size * other)

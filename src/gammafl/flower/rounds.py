@@ -1,0 +1,193 @@
+"""The rounds of a training: the strategy's messages go out with offers, and what it makes of the replies is noted."""
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from flwr.app import ArrayRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp.strategy import Strategy
+
+from gammafl.config.schema import NoAverage
+from gammafl.core.errors import InputError
+from gammafl.federated import server
+from gammafl.federated.server import Averaging, ServerState
+from gammafl.federated.server_exchange import Arrival
+from gammafl.files.disk_errors import storing
+from gammafl.flower.aggregation import can_subtract, is_flowers, subtract
+from gammafl.flower.arrays import same_data
+from gammafl.flower.incoming import Incoming
+from gammafl.flower.messages import KEY, Notice
+from gammafl.flower.metrics import printable
+from gammafl.flower.outgoing import Nodes, Outgoing
+from gammafl.flower.training import OpenRound, Training
+
+LOG = logging.getLogger("flwr")
+
+
+class Rounds:
+    """One training of a strategy, round by round; `initial` is the model that the app began with."""
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        training: Training,
+        initial: ArrayRecord | None,
+        min_accepted: int,
+        averaging: Averaging,
+        ledger: Path | None,
+    ) -> None:
+        self.strategy, self.training = strategy, training
+        self.min_accepted, self.averaging, self.ledger = min_accepted, averaging, ledger
+        self.outgoing, self.incoming = Outgoing(training, initial), Incoming(training)
+        self.read = self.incoming.read
+        self.history: list[dict[str, Any]] = []
+        self._pending = False
+        """Whether clients were asked to train, and nothing is known of their uploads yet."""
+        self._average: ServerState | None = None
+        self._last_train: Message | None = None
+        if ledger is not None:
+            with storing(ledger, "start again", "choose another ledger"), ledger.open("a"):
+                pass
+
+    def write(self, messages: list[Message], connected: Nodes, timeout: float | None) -> list[Message]:
+        """Algorithm 1, line 3: the strategy's messages with an offer for each client."""
+        trains = [message for message in messages if message.metadata.message_type.split(".")[0] == MessageType.TRAIN]
+        if trains and self._pending and self._begins_anew(trains):
+            self._abandon(trains)
+        if trains:
+            self._pending, self._last_train = True, trains[-1]
+        return [self.outgoing.write(message, connected, timeout) for message in messages]
+
+    def _begins_anew(self, trains: list[Message]) -> bool:
+        """Whether these messages begin another round: some of their nodes were asked already, or replies were read."""
+        opened = self.training.open
+        return opened.read or any(message.metadata.dst_node_id in opened.bases for message in trains)
+
+    def _abandon(self, trains: list[Message]) -> None:
+        """The strategy goes on without having called `aggregate_train`: what it was handed did not count."""
+        last = self.training.last
+        records = [record for message in trains for record in message.content.array_records.values()]
+        if last is not None and not any(same_data(last.record, record) for record in records):
+            raise InputError(
+                "the strategy changed its model without a call of its aggregate_train, so that nobody can tell which"
+                " uploads counted; aggregate there"
+            )
+        LOG.warning("gammafl: the strategy did not aggregate this round: the clients keep their updates")
+        self._close([])
+
+    def aggregate(self, original: Callable[..., Any], server_round: int, replies: list[Message]) -> Any:
+        """Algorithm 1, lines 17-19: the strategy's own, or for plain FedAvg the same over sparse updates."""
+        training = self.training
+        if not self._pending or not training.begun:
+            return original(server_round, replies)
+        arrivals = training.exchange.arrivals
+        good = len(arrivals) + len(training.open.whole)
+        if good < self.min_accepted:
+            LOG.warning(
+                "gammafl: %d uploads in order, %d needed: the model stays, and the clients keep their updates",
+                good,
+                self.min_accepted,
+            )
+            handed = {arrival.address for arrival in arrivals} | training.open.whole.keys()
+            replies, arrivals = [reply for reply in replies if reply.metadata.src_node_id not in handed], []
+        if can_subtract(self.strategy, training, arrivals):
+            arrays, metrics = subtract(self.strategy, training, arrivals, replies)
+        else:
+            arrays, metrics = original(server_round, replies)
+        counted = [] if arrays is None else arrivals
+        if arrays is not None:
+            self._average_with(arrays)
+        return arrays, self._metrics(metrics, counted, self._close(counted))
+
+    def evaluate(self, original: Callable[..., Any], server_round: int, replies: list[Message]) -> Any:
+        """The strategy's own; in Flower's, a function of the app's that fails costs the metrics, not the run."""
+        try:
+            return original(server_round, replies)
+        except Exception as error:
+            if not is_flowers(self.strategy):
+                raise
+            LOG.warning("gammafl: the metrics could not be aggregated: %s", printable(repr(error)))
+            return None
+
+    def _average_with(self, arrays: ArrayRecord) -> None:
+        """The averaged model, where one is wanted and the whole model is there."""
+        layout = self.training.layout
+        if isinstance(self.averaging, NoAverage) or set(arrays) != set(layout.names):
+            return
+        model = layout.flatten(arrays, "the strategy's model")
+        state = self._average = self._average or ServerState(model)
+        state.model, state.round = model, self.training.exchange.round + 1
+        server.average(state, self.averaging, self.training.terms.rounds)
+
+    @property
+    def averaged_arrays(self) -> ArrayRecord | None:
+        average = None if self._average is None else self._average.average
+        return None if average is None else self.training.layout.record(average)
+
+    def _close(self, counted: Sequence[Arrival]) -> OpenRound:
+        """The round is over: its record goes into the history and the ledger."""
+        exchange = self.training.exchange
+        labels, asked = [exchange.label(arrival) for arrival in counted], len(exchange.asked)
+        closed = self.training.close(counted)
+        self._pending = False
+        record: dict[str, Any] = {
+            "round": exchange.round,
+            "iteration": exchange.round * exchange.local_steps,
+            "clients": labels,
+            "asked": asked,
+            "kept": sum(len(arrival.update) for arrival in counted),
+            "uplink_bytes": sum(len(arrival.payload) for arrival in counted),
+            "downlink_bytes": closed.downlink_bytes,
+            "failed": closed.failed,
+            "repeated": len(closed.repeated),
+            "without_model": len(closed.without_model),
+            "refused": {str(node): reason for node, reason in closed.refused.items()},
+        }
+        if closed.whole:
+            record |= {"whole": len(closed.whole), "whole_bytes": sum(closed.whole.values())}
+        if closed.other_bytes:
+            record["other_bytes"] = closed.other_bytes
+        self._note(record)
+        return closed
+
+    def _note(self, record: dict[str, Any]) -> None:
+        self.history.append(record)
+        if self.ledger is None:
+            return
+        try:
+            with self.ledger.open("a") as file:
+                file.write(json.dumps(record) + "\n")
+        except OSError as error:  # the model is worth more than its ledger
+            LOG.warning("gammafl: the line of round %d could not be written: %s", record["round"], error)
+
+    def _metrics(self, metrics: MetricRecord | None, counted: Sequence[Arrival], closed: OpenRound) -> MetricRecord:
+        """The strategy's metrics, and what was sent: in the log, what the uploads were in place of."""
+        sent, kept = sum(len(arrival.payload) for arrival in counted), sum(len(arrival.update) for arrival in counted)
+        shown = MetricRecord() if metrics is None else metrics
+        shown.update({"accepted-uploads": len(counted), "refused-uploads": len(closed.refused), "uplink-bytes": sent})
+        if counted:
+            models = [closed.bases[int(arrival.address)].sent for arrival in counted]
+            whole = sum(len(array.data) for model in models for array in model.values()) + closed.other_bytes
+            total = sent + closed.other_bytes
+            LOG.info("gammafl: %d uploads, %d bytes instead of %d (%.0f×)", len(counted), total, whole, whole / total)
+            shown["kept-fraction"] = kept / (self.training.layout.dim * len(counted))
+        return shown
+
+    def goodbyes(self, connected: set[int], seconds: float) -> list[Message]:
+        """Messages that tell all who took part, and are there, that the training is over: their states may go.
+
+        They carry the app's own config, which mods before ours may look for.
+        """
+        if not self.training.begun or self._last_train is None:
+            return []
+        exchange, messages = self.training.exchange, []
+        configs = {key: config for key, config in self._last_train.content.config_records.items() if key != KEY}
+        notice = Notice(notice="end", training=exchange.training, simulated=self.training.terms.simulated)
+        kind = self._last_train.metadata.message_type
+        for node in sorted(connected & exchange.receipts.addresses):
+            content = RecordDict(dict(configs))
+            notice.write(content)
+            messages.append(Message(content, node, kind, ttl=seconds))
+        return messages
