@@ -82,7 +82,7 @@ def floats_in(array: Array) -> NDArray[Any]:
         raise InputError(str(error)) from None
     if array.dtype != BFLOAT16:
         return elements
-    return (elements.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return np.asarray(elements.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 def in_float32(record: ArrayRecord) -> ArrayRecord:

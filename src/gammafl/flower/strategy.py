@@ -213,9 +213,8 @@ class Compressed(Strategy):
     def _as_it_began(self, result: Any) -> Any:
         """The result with the model in the types that the app began with."""
         arrays = getattr(result, "arrays", None)
-        if isinstance(arrays, ArrayRecord) and len(arrays) and self.training.begun and self.training.layout.half:
-            layout = self.training.layout
-            result.arrays = layout.record(layout.flatten(arrays, "the result", arrays.keys()), arrays.keys())
+        if isinstance(arrays, ArrayRecord) and self.training.begun and arrays.keys() <= set(self.training.layout.names):
+            result.arrays = self.training.as_it_began(arrays)
         return result
 
     # --- what only `start` may do -------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from gammafl.core.method import Method
 from gammafl.core.stepsizes import Stepsize
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.server_exchange import Arrival, ServerExchange
-from gammafl.flower.arrays import same_data
+from gammafl.flower.arrays import floats_in, floats_out, same_data
 from gammafl.flower.downlink import Downlink, Mode
 from gammafl.flower.layout import WHOLE, Layout
 
@@ -134,7 +134,7 @@ class Training:
             raise InputError(f"the strategy sends tensors that its first model had not: {', '.join(strangers[:3])}")
         vector = layout.flatten(record, "the strategy's model", record.keys())
         require_finite(vector, "the strategy's model")
-        base = Base(record, vector, self._as_it_began(record, vector), key)
+        base = Base(record, vector, self.as_it_began(record), key)
         if not self.open.bases:
             self.last = base
             if self.is_whole(base):
@@ -145,18 +145,19 @@ class Training:
         """Whether the strategy sent all tensors, and not a part of them."""
         return len(base.record) == len(self.layout.names)
 
-    def _as_it_began(self, record: ArrayRecord, vector: Vector) -> ArrayRecord:
+    def as_it_began(self, record: ArrayRecord) -> ArrayRecord:
         """`record` in the types of the first model: a strategy may have made float64 of whole numbers, and more."""
         layout, arrays = self.layout, {}
         for name, array in record.items():
             if name in layout.fixed:
                 first = layout.fixed[name]
                 same = (array.dtype, array.stype) == (first.dtype, first.stype)
-                arrays[name] = array if same else Array(np.round(array.numpy()).astype(first.dtype))
+                arrays[name] = array if same else Array(np.asarray(np.round(array.numpy()), first.dtype))
             elif (array.dtype, array.stype) == layout.types[name] and name not in layout.tied:
                 arrays[name] = array
             else:
-                arrays[name] = layout.record(vector, [name])[name]
+                first = record.get(layout.tied.get(name, name), array)
+                arrays[name] = floats_out(np.asarray(floats_in(first), np.float32), layout.types[name])
         return ArrayRecord(arrays)
 
     def close(self, counted: Sequence[Arrival]) -> OpenRound:
