@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-from typing import Any
 
 import numpy as np
 import torch
@@ -28,14 +27,14 @@ def with_digests(config: SimulationConfig, plan: Plan, task: TorchTask) -> Simul
     return config.model_copy(update=digests)
 
 
-def text_of(value: Any) -> str:
-    """Its repr without addresses in memory, which are others in each process."""
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+def without_addresses(text: str) -> str:
+    """A repr without addresses in memory, which are others in each process."""
+    return re.sub(r" at 0x[0-9a-f]+", "", text)
 
 
 def _model_digest(module: nn.Module) -> str:
     """Of the layers as they print, and of all weights and buffers, trained or not."""
-    digest = hashlib.sha256(text_of(module).encode())
+    digest = hashlib.sha256(without_addresses(repr(module)).encode())
     for name, tensor in module.state_dict().items():
         digest.update(name.encode())
         if isinstance(tensor, torch.Tensor):  # a module may put other things into its state

@@ -32,7 +32,7 @@ from gammafl.federated.records import RoundRecord, Summary
 from gammafl.files.tensor_files import DAMAGED, Tensors
 from gammafl.methods.registry import label_of, resolve
 from gammafl.runs.directory import RunDirectory
-from gammafl.runs.identity import text_of, with_digests
+from gammafl.runs.identity import with_digests, without_addresses
 from gammafl.runs.progress import Progress, Silent, show_progress
 from gammafl.runs.runner import Names, OnRound, Resources, run, session
 from gammafl.runs.stores import InMemory, Store, on_disk
@@ -144,9 +144,9 @@ def simulate(
         chosen, gamma = resolve(method, keep=keep), as_stepsize(stepsize)
         arguments = {
             "task": name,
-            "method": str(chosen),
-            "method_parts": text_of(chosen),
-            "stepsize": text_of(gamma),
+            "method": without_addresses(str(chosen)),
+            "method_parts": without_addresses(repr(chosen)),
+            "stepsize": without_addresses(repr(gamma)),
             "seed": seed,
             "iterations": iterations,
             "local_steps": local_steps,
@@ -155,7 +155,7 @@ def simulate(
             "batch_size": batch_size,
             "sampler": sampler,
             "weights": weights,
-            "loss": getattr(task.loss, "__qualname__", text_of(task.loss)),
+            "loss": getattr(task.loss, "__qualname__", without_addresses(repr(task.loss))),
             "metric": metric,
             "buffers": buffers,
             "averaging": averaging,
