@@ -194,7 +194,7 @@ def test_residuals_that_do_not_fit_into_memory_change_nothing(whole: Path) -> No
         ({"faults": {"lots": 0.1}}, r"faults\.lots.*did you mean 'lost'"),
         ({"faults": {"lost": 0.6, "late": 0.6}}, "add up to at most 1"),
         ({"faults": "lost"}, "faults"),
-        ({"name": 3}, "task"),
+        ({"name": 3}, "name must be text, got 3"),
     ],
     ids=str,
 )

@@ -136,6 +136,7 @@ def simulate(
     """
     resources = _resources(threads, residual_memory_mb, checkpoint_seconds)
     require(isinstance(limits, Limits), f"limits must be gf.Limits(…), got {limits!r}")
+    require(isinstance(name, str), f"name must be text, got {name!r}")
     shown = show_progress() if progress else nullcontext(Silent())
     with _words_of_python(), session(resources) as began, shown as seen:
         task = torch_task(
