@@ -8,9 +8,12 @@ import pytest
 
 import gammafl as gf
 from gammafl.config.schema import Faults
+from gammafl.federated.faults import carrier
+from gammafl.federated.residuals import ResidualStore
+from gammafl.federated.rounds import run_rounds, start
 from gammafl.federated.summary import summarise
 from gammafl.files.reading import checked
-from tests.problems import METHODS, plan_for, run
+from tests.problems import METHODS, plan_for
 
 USUAL = {"round": 1, "iteration": 5, "participants": [0, 3], "train_loss": 0.5, "kept": 10, "uplink_bytes": 65}
 EVALUATED = {"loss": 0.25, "metric": 0.75, "averaged_loss": 0.5, "averaged_metric": 0.5}
@@ -43,7 +46,8 @@ def test_a_record_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
 
 def test_a_summary_adds_up_its_records_and_is_written_in_the_order_of_its_fields() -> None:
     plan = plan_for(METHODS["top-k"], faults=Faults(lost=0.2, corrupted=0.2))
-    state, _, records = run(plan)
+    state = start(plan)
+    records = list(run_rounds(plan, state, carrier(plan, ResidualStore(plan.method, plan.dim))))
     summary = summarise(plan, state.totals, records, 2.0, phase_seconds={"training": 1.5}, peak_memory_bytes=7)
     assert summary.uplink_bytes == sum(record.uplink_bytes for record in records)
     assert summary.missing_uploads == sum(record.missing for record in records) > 0
