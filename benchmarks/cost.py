@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gammafl.experiments.grid import Table, Trial
+from gammafl.experiments.grid import Trial
+from gammafl.federated.records import Summary
 from gammafl.files.atomic import read_json, write_atomically
 from gammafl.paper.cost import COST, FUSED
 from gammafl.runs.progress import Progress, Status
@@ -46,7 +47,7 @@ class CostJob:
         return summary
 
 
-def _make_job(trial: Trial, leader: Table | None, runs: Path, data_dir: Path | None) -> CostJob:
+def _make_job(trial: Trial, leader: Summary | None, runs: Path, data_dir: Path | None) -> CostJob:
     return CostJob(int(trial.settings["dim"]), trial.seed, runs)
 
 

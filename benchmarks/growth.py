@@ -21,9 +21,9 @@ from gammafl.core import threads
 from gammafl.federated import rounds
 from gammafl.federated.in_process import InProcess
 from gammafl.federated.residuals import ResidualStore
+from gammafl.federated.units import show_bytes
 from gammafl.report.tables import TextTable
 from gammafl.runs import process_memory as memory
-from gammafl.runs.progress import show_bytes
 from gammafl.tasks.build import normaliser
 from gammafl.tasks.models import logistic
 from gammafl.tasks.samples import ImageShards

@@ -10,8 +10,8 @@ from benchmarks.measure import KEPT, fused, medians, repeated, show_seconds
 from benchmarks.wire import entropy, scattered
 from gammafl.core import aggregate
 from gammafl.core.wire import HEADER, decode, encode
+from gammafl.federated.units import show_bytes
 from gammafl.report.tables import TextTable
-from gammafl.runs.progress import show_bytes
 
 LONG, MANY, FEW = 32_000_000, 100_000, 100
 

@@ -47,6 +47,6 @@ result = gf.simulate(
 )
 summary = result.summary
 print(
-    f"accuracy {summary['final']:.1%}, of the averaged model {summary['averaged']:.1%}, "
-    f"{summary['dense_bytes_per_client'] / summary['uplink_bytes_per_client']:.0f}× less than dense"
+    f"accuracy {summary.final:.1%}, of the averaged model {summary.averaged:.1%}, "
+    f"{summary.dense_bytes_per_client / summary.uplink_bytes_per_client:.0f}× less than dense"
 )

@@ -14,8 +14,8 @@ from gammafl.core.method import as_method
 from gammafl.federated import rounds
 from gammafl.federated.in_process import InProcess
 from gammafl.federated.plan import Plan
+from gammafl.federated.records import RoundRecord
 from gammafl.federated.residuals import ResidualStore
-from gammafl.federated.rounds import Record
 from gammafl.federated.server import ServerState
 from gammafl.federated.task import Evaluation, LocalUpdate
 
@@ -73,7 +73,7 @@ def plan_for(method: gf.Method | Compressor, task: Any = None, **changes: Any) -
     return Plan(task=task or Quadratic(), method=as_method(method), stepsize=STEPSIZE, **settings | changes)
 
 
-def run(plan: Plan) -> tuple[ServerState, ResidualStore, list[Record]]:
+def run(plan: Plan) -> tuple[ServerState, ResidualStore, list[RoundRecord]]:
     """All rounds of `plan` in this process."""
     state, residuals = rounds.start(plan), ResidualStore(plan.method, plan.dim)
     return state, residuals, list(rounds.run_rounds(plan, state, InProcess(plan, residuals)))

@@ -62,7 +62,7 @@ def test_the_simulator_is_algorithm_1(make: Any, alpha: float) -> None:
             start,
             [len(labels) / samples for _, labels in clients],
             example["gradient_of"](model, clients, batch),
-            lambda t: simulated.rounds[t // LOCAL_STEPS]["participants"],
+            lambda t: simulated.rounds[t // LOCAL_STEPS].participants,
             STEPSIZE,
             LAMBDA_0,
             ITERATIONS,
@@ -74,7 +74,7 @@ def test_the_simulator_is_algorithm_1(make: Any, alpha: float) -> None:
     kept = [sum(np.count_nonzero(update) for update in sent.values()) for _, _, sent in rounds]
     assert t == ITERATIONS
     assert 0 < sum(kept) < 0.5 * len(rounds) * 3 * start.size  # something is sent, something is not
-    assert kept == [record["kept"] for record in simulated.rounds]  # no value is within rounding of the threshold
+    assert kept == [record.kept for record in simulated.rounds]  # no value is within rounding of the threshold
     end = parameters_to_vector(simulated.model.parameters()).detach().numpy()
     assert np.abs(end - start).max() > LAMBDA_0
     np.testing.assert_allclose(x, end, rtol=1e-5, atol=1e-5)

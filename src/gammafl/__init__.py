@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from gammafl.federated.endpoints import Server as Server
     from gammafl.federated.exchange import Offer as Offer
     from gammafl.federated.limits import Limits as Limits
+    from gammafl.federated.records import RoundRecord as RoundRecord
+    from gammafl.federated.records import Summary as Summary
     from gammafl.methods.fedavg import fedavg as fedavg
     from gammafl.methods.gamma_fedht import gamma_fedht as gamma_fedht
     from gammafl.methods.gamma_fedht import gamma_fedht_q as gamma_fedht_q
@@ -97,6 +99,7 @@ _HOMES = {
     "gammafl.federated.endpoints": ("Client", "Server"),
     "gammafl.federated.exchange": ("Offer",),
     "gammafl.federated.limits": ("Limits",),
+    "gammafl.federated.records": ("RoundRecord", "Summary"),
     "gammafl.methods.fedavg": ("fedavg",),
     "gammafl.methods.gamma_fedht": (
         "gamma_fedht",

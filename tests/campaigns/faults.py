@@ -99,13 +99,14 @@ def run_one(job: tuple[str, int, str, int | None]) -> Outcome:
         records = list(rounds.run_rounds(plan, state, carrier))
     finally:
         server.apply = apply
-    summary = summarise(plan, state.totals, records, 0.0)
+    summary = summarise(plan, state.totals, records, 1.0)
     kept = counted + np.array([residuals.residual(client) for client in range(plan.clients)], np.float64)
     off = np.abs(carrier.computed - kept)
-    missing = sum(record.get("missing", 0) for record in records) / (plan.rounds * plan.participants)
+    missing = sum(record.missing for record in records) / (plan.rounds * plan.participants)
     lost = float(np.linalg.norm(off) / np.linalg.norm(carrier.computed))
     conserved = bool((off <= ROUNDING * carrier.magnitudes + 1e-30).all())
-    return Outcome(variant, seed, summary["last_mean"], summary["averaged"], missing, lost, conserved)
+    assert summary.averaged is not None
+    return Outcome(variant, seed, summary.last_mean, summary.averaged, missing, lost, conserved)
 
 
 def available(task: str) -> str:

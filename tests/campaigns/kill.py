@@ -27,9 +27,10 @@ import torch
 from gammafl.cli import main as cli
 from gammafl.config.layers import make_config
 from gammafl.files import tensor_files
-from gammafl.runs import checkpoint
+from gammafl.runs import checkpoint, runner
 from gammafl.runs import execute as runs
 from gammafl.runs.directory import Ledger
+from gammafl.runs.stores import OnDisk
 from tests.campaigns.common import Ticker, say, verdict
 from tests.conftest import repeatable
 
@@ -67,7 +68,8 @@ def marked(function: Callable[..., Any], inside: int, after: int | None = None) 
 
 
 def mark_phases() -> None:
-    runs._run = marked(runs._run, ROUND, FINISHING)
+    runs.run = marked(runner.run, ROUND, FINISHING)  # type: ignore[attr-defined]
+    OnDisk.finish = marked(OnDisk.finish, FINISHING)  # type: ignore[method-assign]
     Ledger.append = marked(Ledger.append, LEDGER)  # type: ignore[method-assign]
     checkpoint.write = marked(checkpoint.write, TENSORS)
     os.replace = marked(os.replace, RENAME)

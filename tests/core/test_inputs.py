@@ -153,3 +153,34 @@ def test_what_is_no_update_is_refused_in_one_line(given: Any) -> None:
     with pytest.raises(gf.InputError, match="encode takes a SparseUpdate") as caught:
         gf.encode(given)
     assert one_line(caught.value)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda wrong: gf.TopK(wrong),
+        lambda wrong: gf.HardThreshold(wrong),
+        lambda wrong: gf.GammaFedHT(wrong),
+        lambda wrong: gf.GammaFedHT(0.1, alpha=wrong),
+        lambda wrong: gf.PaperLevel(wrong),
+        lambda wrong: gf.Limits(entries=wrong),
+        lambda wrong: gf.Limits(payload_bytes=wrong),
+        lambda wrong: gf.Limits(norm=wrong),
+        lambda wrong: gf.Limits(weight=wrong),
+        lambda wrong: gf.Constant(wrong),
+        lambda wrong: gf.InverseDecay(1, wrong),
+        lambda wrong: gf.threshold_for(wrong, 10),
+    ],
+    ids=range(12),
+)
+@pytest.mark.parametrize("wrong", ["0.1", [0.1], {}, True, 1j, float("nan"), object], ids=repr)
+def test_a_value_of_a_wrong_type_is_refused_in_one_line(make: Callable[[Any], Any], wrong: Any) -> None:
+    with pytest.raises(gf.InputError, match="got") as caught:
+        make(wrong)
+    assert "\n" not in str(caught.value)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    assert gf.TopK(np.int64(3)) == gf.TopK(3)  # type: ignore[arg-type]
+    assert gf.Limits(entries=np.int64(3), norm=np.float32(2)) == gf.Limits(entries=3, norm=2.0)  # type: ignore[arg-type]
+    assert gf.HardThreshold(np.float32(0.5)).value == 0.5  # type: ignore[arg-type]

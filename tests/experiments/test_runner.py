@@ -13,6 +13,7 @@ from gammafl.experiments.results import Results, Run, training_curve
 from gammafl.experiments.runner import Campaign, Options, cost_line, plan_campaign, run_campaign
 from gammafl.experiments.store import read_document, read_results, verdicts, write_study
 from gammafl.experiments.trial_runs import run_name, training_job, trial_config
+from gammafl.federated.records import RoundRecord
 from gammafl.paper.catalogue import STUDIES
 from gammafl.runs.directory import RunDirectory
 from gammafl.runs.progress import Overall, Silent, Status
@@ -95,7 +96,7 @@ def test_a_run_that_was_begun_goes_on_from_its_checkpoint(tmp_path: Path) -> Non
     with pytest.raises(KeyboardInterrupt):
         job.run(Breaks())
     job.run(Silent())
-    assert [record["round"] for record in RunDirectory(job.path).records()] == [1, 2, 3, 4]
+    assert [record.round for record in RunDirectory(job.path).records()] == [1, 2, 3, 4]
 
 
 def test_jobs_in_parallel_find_their_followers(tmp_path: Path) -> None:
@@ -260,11 +261,12 @@ def test_full_and_quick_runs_do_not_meet(tmp_path: Path) -> None:
     assert full.results("logistic-mini").runs == []
 
 
-def ledger_of(rounds: int, evaluated: set[int]) -> list[dict[str, Any]]:
-    shared = {"participants": [0], "kept": 1, "uplink_bytes": 8}
+def ledger_of(rounds: int, evaluated: set[int]) -> list[RoundRecord]:
+    shared: dict[str, Any] = {"participants": [0], "train_loss": 1.0, "kept": 1, "uplink_bytes": 8}
+    metrics = {r: {"metric": r / rounds, "loss": 1.0} for r in evaluated}
+    numbers = range(1, rounds + 1)
     return [
-        {"iteration": 5 * r, **shared, **({"metric": r / rounds, "loss": 1.0} if r in evaluated else {})}
-        for r in range(1, rounds + 1)
+        RoundRecord.model_validate({"round": r, "iteration": 5 * r, **shared, **metrics.get(r, {})}) for r in numbers
     ]
 
 

@@ -41,7 +41,7 @@ def test_rounds_by_hand_are_the_simulators_bit_for_bit(name: str, participants: 
             upload = clients[i].encode(model, model - local.delta, server.offer(str(i)))
             server.accept(str(i), upload, weight=task.client_sizes[i])
         record = server.step(model)
-        assert (record.uplink_bytes, record.kept) == (records[number]["uplink_bytes"], records[number]["kept"])
+        assert (record.uplink_bytes, record.kept) == (records[number].uplink_bytes, records[number].kept)
     np.testing.assert_allclose(model, expected.model, rtol=0, atol=1e-5)  # model − (model − Δ) is Δ but for rounding
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from gammafl.core.wire import PositionCoding
 from gammafl.federated import server
 from gammafl.federated.client import Upload
 from gammafl.federated.in_process import InProcess
+from gammafl.federated.records import Summary
 from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.rounds import run_rounds, start
 from gammafl.federated.summary import summarise
@@ -58,7 +58,9 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(name: str)
 @every_method
 def test_every_method_more_than_halves_the_distance_to_the_optimum(name: str) -> None:
     plan = plan_for(METHODS[name], participants=4)
-    assert run(plan)[2][-1]["metric"] < 0.5 * plan.task.evaluate(start(plan).model).metric
+    last = run(plan)[2][-1].metric
+    assert last is not None
+    assert last < 0.5 * plan.task.evaluate(start(plan).model).metric
 
 
 @every_method
@@ -102,7 +104,7 @@ def test_bytes_in_the_records_are_those_of_the_messages() -> None:
 
     carrier = Counting(plan, ResidualStore(plan.method, plan.dim))
     records = list(run_rounds(plan, state, carrier))
-    assert [record["uplink_bytes"] for record in records] == lengths
+    assert [record.uplink_bytes for record in records] == lengths
     assert state.totals.uplink_bytes == sum(lengths)
 
 
@@ -183,20 +185,20 @@ def test_normalized_weights_are_the_papers_where_shards_are_equal() -> None:
     np.testing.assert_allclose(paper, normalized, rtol=1e-5, atol=1e-6)
 
 
-def evaluated_rounds(rounds: int, **evaluation: int | None) -> tuple[list[int], dict[str, Any]]:
+def evaluated_rounds(rounds: int, **evaluation: int | None) -> tuple[list[int], Summary]:
     """The rounds after which the model was evaluated, and the summary."""
     settings = EvaluationSettings.model_validate(evaluation)
     plan = plan_for(gf.Dense(), iterations=rounds, local_steps=1, evaluation=settings)
     state, _, records = run(plan)
-    return [r["round"] for r in records if "metric" in r], summarise(plan, state.totals, records, 1.0)
+    return [r.round for r in records if r.evaluated], summarise(plan, state.totals, records, 1.0)
 
 
 def test_evaluations_are_denser_in_the_last_fifth_and_the_last_mean_is_of_those() -> None:
     numbers, summary = evaluated_rounds(100, every=20, tail_every=2, last=30)
     assert numbers == [20, 40, 60, 80, *range(82, 101, 2)]
-    assert (summary["evaluations"], summary["last_count"]) == (14, 10)
-    assert summary["last_mean"] != evaluated_rounds(100, every=20, last=30)[1]["last_mean"]
-    assert evaluated_rounds(100, every=20, tail_every=2, last=4)[1]["last_count"] == 4
+    assert (summary.evaluations, summary.last_count) == (14, 10)
+    assert summary.last_mean != evaluated_rounds(100, every=20, last=30)[1].last_mean
+    assert evaluated_rounds(100, every=20, tail_every=2, last=4)[1].last_count == 4
 
 
 @given(st.integers(1, 120), st.integers(1, 30), st.integers(1, 30), st.integers(1, 40))
@@ -257,7 +259,7 @@ def test_no_numbers_of_a_client_make_the_model_infinite_or_keep_others_out(
     assert np.isfinite(state.model).all()
     assert state.average is not None
     assert np.isfinite(state.average).all()
-    refused = {client for record in records for client in record.get("refused", {})}
+    refused = {client for record in records for client in record.refused}
     assert refused <= {"0"}
     others = np.delete(state.model, [7, 8])
     assert np.abs(others).max() < 10

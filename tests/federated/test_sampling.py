@@ -121,7 +121,7 @@ def test_compiled_steps_and_torchs_use_the_same_samples(sampler: Sampler) -> Non
     fast = simulated(slow.inner, sampler, clients, method="fedavg")
     plain = simulated(slow, sampler, clients, method="fedavg")
     for one, other in zip(fast.rounds, plain.rounds, strict=True):
-        assert one["train_loss"] == pytest.approx(other["train_loss"], rel=1e-3)
+        assert one.train_loss == pytest.approx(other.train_loss, rel=1e-3)
 
 
 @pytest.mark.parametrize("sampler", PASSES)
@@ -139,7 +139,9 @@ def test_threads_do_not_change_passes(sampler: Sampler, module: nn.Module) -> No
 
 
 def test_a_sampler_that_does_not_exist_and_a_task_that_draws_for_itself_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(gf.InputError, match="sampler must be one of replacement, epochs, epochs-fixed, got 'epoch'"):
+    with pytest.raises(
+        gf.InputError, match="sampler: Input should be 'replacement', 'epochs' or 'epochs-fixed', got 'epoch'"
+    ):
         simulated(nn.Linear(8, 3), "epoch", blobs()[0])  # type: ignore[arg-type]
     file = tmp_path / "own.py"
     file.write_text("from tests.problems import Quadratic\ndef build(config):\n    return Quadratic()\n")

@@ -16,4 +16,4 @@ def test_flower_and_the_simulator_end_with_equal_weights(name: str, downlink: st
     state, _, records = problems.run(plan)
     strategy, _, model = run(tmp_path, method=METHODS[name], downlink=downlink)
     assert model.tobytes() == state.model.tobytes()
-    assert [record["uplink_bytes"] for record in strategy.history] == [record["uplink_bytes"] for record in records]
+    assert [record["uplink_bytes"] for record in strategy.history] == [record.uplink_bytes for record in records]

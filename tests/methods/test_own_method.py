@@ -64,7 +64,7 @@ def test_in_simulate() -> None:
     clients, test = blobs()
     method = function_in_file(NAME)(n=4)
     result = gf.simulate(torch.nn.Linear(8, 3), clients, test, method=method, stepsize=0.1, iterations=50)
-    assert result.summary["kept_fraction"] == pytest.approx(1 / 4, abs=0.1)
+    assert result.summary.kept_fraction == pytest.approx(1 / 4, abs=0.1)
 
 
 def test_over_flower_where_the_client_brings_the_same_function(

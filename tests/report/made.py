@@ -21,7 +21,7 @@ def figures(level: float) -> dict[str, Any]:
     """Of a run that ends at accuracy `level`."""
     sizes = {"dim": 1000, "iterations": 100, "rounds": 20, "clients": 10, "participants": 5, "last_count": 3}
     metric = {"metric": "accuracy", "final": level, "last_mean": level, "averaged": level, "last_loss": 1 - level}
-    sent = {"uplink_bytes_per_client": 900.0, "value_bytes_per_client": 800.0, "dense_bytes_per_client": 9000.0}
+    sent = {"uplink_bytes_per_client": 900.0, "value_bytes_per_client": 800.0, "dense_bytes_per_client": 9000}
     return {**sizes, **metric, **sent, "kept_fraction": 0.01}
 
 
@@ -86,15 +86,16 @@ def made_run(out: Path, method: str = "ht", seed: int = 0, finished: bool = True
     out.mkdir(parents=True)
     (out / "config.toml").write_text(HEADING + to_toml(config))
     records = [
-        {"round": i, "iteration": 5 * i, "participants": [0, 1], "kept": 20, "uplink_bytes": 100}
+        {"round": i, "iteration": 5 * i, "participants": [0, 1], "train_loss": 1.0, "kept": 20, "uplink_bytes": 100}
         | ({"metric": 0.02 * i, "loss": 1 / i} if i % 2 == 0 else {})
         for i in range(1, 21)
     ]
     (out / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     if finished:
-        spent = {"wall_seconds": 2.0, "evaluation_seconds": 1.0, "peak_memory_bytes": 1e8}
-        sent = {"best": 0.4, "kept_per_upload": 10.0}
-        summary = {"task": "logistic-mini", "method": method, "seed": seed, **figures(0.4), **sent, **spent}
+        spent = {"wall_seconds": 2.0, "evaluation_seconds": 1.0, "peak_memory_bytes": 10**8}
+        sent = {"best": 0.4, "kept_per_upload": 10.0, "uplink_bytes": 4500, "refused_uploads": 0, "missing_uploads": 0}
+        losses = {"final_loss": 0.6, "averaged_loss": 0.6}
+        summary = {"task": "logistic-mini", "method": method, "seed": seed, **figures(0.4), **losses, **sent, **spent}
         (out / "summary.json").write_text(json.dumps(summary))
     return out
 

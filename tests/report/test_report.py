@@ -3,7 +3,6 @@
 import io
 import json
 from pathlib import Path
-from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -15,32 +14,46 @@ from rich.console import Console
 from rich.progress import Progress as RichProgress
 from rich.progress import TextColumn
 
+from gammafl.federated.records import RoundRecord, Summary
+from gammafl.federated.units import show_bytes
 from gammafl.report.plots import SMOOTHING, comparison_figure, evened, mean_curve, moving_average, plot_comparison
 from gammafl.report.tables import TextTable, comparison_table
-from gammafl.runs.progress import Bars, JsonLines, Lines, Status, show_bytes
+from gammafl.runs.progress import Bars, JsonLines, Lines, Status
 
 
 def status(round_number: int, evaluated: bool = True) -> Status:
     return Status("γ-FedHT seed 0", round_number, 200, "accuracy", 0.8123, 0.0153, 1_530_000, evaluated)
 
 
-def summary(method: str, seed: int, last: float, uplink: float) -> dict[str, Any]:
-    common = {
-        "metric": "accuracy",
-        "averaged": None,
-        "last_count": 30,
-        "evaluations": 100,
-        "iterations": 100,
-        "kept_fraction": 0.01,
-    }
-    numbers = {
-        "last_mean": last,
-        "final": last,
-        "best": last + 0.01,
-        "uplink_bytes_per_client": uplink,
-        "dense_bytes_per_client": 999,
-    }
-    return {"method": method, "seed": seed, **common, **numbers}
+def summary(method: str, seed: int, last: float, uplink: float, evaluations: int | None = 100) -> Summary:
+    return Summary(
+        task="logistic-mini",
+        method=method,
+        seed=seed,
+        dim=1000,
+        iterations=100,
+        rounds=20,
+        clients=10,
+        participants=5,
+        metric="accuracy",
+        final=last,
+        last_mean=last,
+        last_count=30,
+        best=last + 0.01,
+        evaluations=evaluations,
+        averaged=None,
+        final_loss=1 - last,
+        averaged_loss=None,
+        kept_fraction=0.01,
+        kept_per_upload=10.0,
+        uplink_bytes=int(5 * uplink),
+        uplink_bytes_per_client=uplink,
+        value_bytes_per_client=uplink,
+        dense_bytes_per_client=999,
+        refused_uploads=0,
+        missing_uploads=0,
+        wall_seconds=1.0,
+    )
 
 
 def test_a_comparison_shows_mean_and_spread_and_how_much_less_than_fedavg_was_sent() -> None:
@@ -54,7 +67,7 @@ def test_a_comparison_shows_mean_and_spread_and_how_much_less_than_fedavg_was_se
     ("counts", "words"), [([100, 100], "best of 100"), ([40, 100], "best of 40 to 100"), ([100, None], "best")]
 )
 def test_the_best_is_shown_with_the_number_of_looks_and_how_it_was_picked(counts: list[int | None], words: str) -> None:
-    runs = [summary("ht", seed, 0.8, 40) | {"evaluations": count} for seed, count in enumerate(counts)]
+    runs = [summary("ht", seed, 0.8, 40, count) for seed, count in enumerate(counts)]
     table = comparison_table("t", runs)
     assert table.columns[3] == words
     assert "picked on the test set" in table.note
@@ -99,12 +112,16 @@ def test_a_bar_shows_metric_kept_fraction_and_bytes() -> None:
     assert "accuracy 81.23%  kept 1.53%  sent 1.53 MB" in stream.getvalue()
 
 
-def records(scale: float) -> list[dict[str, Any]]:
-    made = []
-    for r in range(1, 31):
-        record: dict[str, Any] = {"round": r, "iteration": 5 * r, "participants": [0, 1], "uplink_bytes": 20 * r}
-        made.append(record | ({"metric": scale * r} if r % 3 == 0 else {}))
-    return made
+def record(r: int, participants: list[int], uplink_bytes: int, metric: float | None) -> RoundRecord:
+    loss = None if metric is None else 1.0
+    return RoundRecord(
+        round=r, iteration=5 * r, participants=participants, train_loss=1.0, kept=1, uplink_bytes=uplink_bytes,
+        loss=loss, metric=metric,
+    )  # fmt: skip
+
+
+def records(scale: float) -> list[RoundRecord]:
+    return [record(r, [0, 1], 20 * r, scale * r if r % 3 == 0 else None) for r in range(1, 31)]
 
 
 def test_a_message_is_shown_as_it_is_whatever_brackets_are_in_it() -> None:
@@ -150,9 +167,8 @@ def test_where_evaluations_are_denser_the_bold_lines_have_their_means_and_are_as
     assert values[-1] == np.mean(np.array(dense[-10:]) ** 2)
 
 
-def evaluated(metrics: list[float]) -> list[dict[str, Any]]:
-    rounds = enumerate(metrics, 1)
-    return [{"iteration": 5 * r, "participants": [0], "uplink_bytes": 9 * r, "metric": metric} for r, metric in rounds]
+def evaluated(metrics: list[float]) -> list[RoundRecord]:
+    return [record(r, [0], 9 * r, metric) for r, metric in enumerate(metrics, 1)]
 
 
 def drawn(line: Line2D) -> np.ndarray:

@@ -296,5 +296,6 @@ def test_a_ledger_a_summary_or_a_configuration_that_is_no_file_is_not_waited_for
 
 def test_a_records_line_is_checked_as_it_is_written(stopped: Path) -> None:
     records = RunDirectory(stopped).records()
-    assert [record["round"] for record in records] == list(range(1, STOPPED + 1))
-    assert records == [json.loads(line) for line in (stopped / "rounds.jsonl").read_text().splitlines()]
+    assert [record.round for record in records] == list(range(1, STOPPED + 1))
+    lines = (stopped / "rounds.jsonl").read_text().splitlines()
+    assert [json.dumps(record.table()) for record in records] == lines

@@ -59,7 +59,7 @@ elif where == "half a line":
         global calls
         calls += 1
         if calls == when:
-            self.stream.write(json.dumps(record).encode()[:40])
+            self.stream.write(json.dumps(record.table()).encode()[:40])
             self.stream.flush()
             os.kill(os.getpid(), signal.SIGKILL)
         append(self, record)
@@ -200,7 +200,9 @@ def test_a_run_may_go_on_with_other_threads_memory_and_checkpoints(when: int, tm
 
 
 def test_a_finished_run_is_shown_whatever_speed_is_asked_for(unkilled: Path) -> None:
-    assert execute(config(**FASTER), unkilled, resume=True) == json.loads((unkilled / "summary.json").read_text())
+    assert execute(config(**FASTER), unkilled, resume=True).table() == json.loads(
+        (unkilled / "summary.json").read_text()
+    )
 
 
 def test_runs_that_differ_in_speed_alone_have_one_name_and_one_curve(tmp_path: Path) -> None:
@@ -228,8 +230,8 @@ def test_a_count_of_one_and_all_of_it_are_different_runs(tmp_path: Path) -> None
 def test_half_precision_sends_half_of_the_values_and_learns(tmp_path: Path, unkilled: Path) -> None:
     summary = execute(config(compression={"values": "f16"}), tmp_path / "run")
     full = json.loads((unkilled / "summary.json").read_text())
-    assert 0.5 < summary["uplink_bytes"] / full["uplink_bytes"] < 0.7  # values halve, positions stay
-    assert summary["final"] == pytest.approx(full["final"], abs=0.05)
+    assert 0.5 < summary.uplink_bytes / full["uplink_bytes"] < 0.7  # values halve, positions stay
+    assert summary.final == pytest.approx(full["final"], abs=0.05)
 
 
 def test_when_no_checkpoint_is_whole_the_run_says_so_and_changes_nothing(tmp_path: Path) -> None:
@@ -245,7 +247,7 @@ def test_when_no_checkpoint_is_whole_the_run_says_so_and_changes_nothing(tmp_pat
 
 def test_a_finished_run_is_read_and_not_run_again(unkilled: Path) -> None:
     before = {p: p.stat().st_mtime_ns for p in unkilled.rglob("*")}
-    assert execute(config(), unkilled, resume=True) == json.loads((unkilled / "summary.json").read_text())
+    assert execute(config(), unkilled, resume=True).table() == json.loads((unkilled / "summary.json").read_text())
     assert {p: p.stat().st_mtime_ns for p in unkilled.rglob("*")} == before
 
 

@@ -13,8 +13,8 @@ from torch.utils.data import Dataset, TensorDataset
 import gammafl as gf
 from gammafl import seeds
 from gammafl.federated.task import layout_of
+from gammafl.federated.units import show_bytes, show_metric
 from gammafl.methods.registry import OURS
-from gammafl.runs.progress import show_bytes, show_metric
 from gammafl.tasks.samples import as_samples
 from gammafl.tasks.torch_task import TorchTask
 from tests.problems import blobs
@@ -33,12 +33,12 @@ def test_every_method_learns_with_ones_own_model_and_data(method: str) -> None:
     result = gf.simulate(
         network(), clients, test, method=method, stepsize=STEPSIZE, iterations=300, keep=0.1, batch_size=10
     )
-    assert result.summary["final"] > 0.9
-    assert result.summary["dim"] == 8 * 16 + 16 + 16 * 3 + 3
+    assert result.summary.final > 0.9
+    assert result.summary.dim == 8 * 16 + 16 + 16 * 3 + 3
     assert len(result.rounds) == 60
     inputs, labels = test.tensors
     accuracy = (result.model(inputs).argmax(1) == labels).float().mean().item()
-    assert accuracy == pytest.approx(result.summary["final"])
+    assert accuracy == pytest.approx(result.summary.final)
 
 
 def test_the_callers_model_and_random_state_are_left_alone() -> None:
@@ -101,7 +101,9 @@ def test_a_metric_that_does_not_fit_is_refused_and_the_loss_always_fits() -> Non
     with pytest.raises(gf.InputError, match="metric='loss'"):
         gf.simulate(model, clients, test, **settings)
     result = gf.simulate(model, clients, test, metric="loss", **settings)
-    assert result.summary["final"] == result.summary["final_loss"] < result.rounds[19]["loss"]
+    first = result.rounds[19].loss
+    assert first is not None
+    assert result.summary.final == result.summary.final_loss < first
 
 
 def test_buffers_of_the_module_do_not_leak_between_clients() -> None:
@@ -160,7 +162,7 @@ def test_running_statistics_travel_and_are_averaged() -> None:
     steps = np.array([STEPSIZE(t) for t in range(5)], np.float32)
     alone = [layout_of(task).split(model - u.delta)["1.running_var"] for u in task.train(range(4), model, steps, rngs)]
     np.testing.assert_allclose(together.model.state_dict()["1.running_var"], np.mean(alone, axis=0), rtol=1e-4)
-    assert together.summary["dim"] == 8 * 16 + 16 + 2 * 16 + 16 * 3 + 3 + 2 * 16
+    assert together.summary.dim == 8 * 16 + 16 + 2 * 16 + 16 * 3 + 3 + 2 * 16
 
 
 @pytest.mark.parametrize(("buffers", "extra"), [("travel", 32), ("local", 0)])
@@ -170,9 +172,9 @@ def test_a_model_with_batch_normalisation_learns_either_way(buffers: Any, extra:
         normalised(), clients, test, stepsize=STEPSIZE, iterations=300, keep=0.1, batch_size=10,
         weights="normalized", buffers=buffers,
     )  # fmt: skip
-    assert result.summary["final"] > 0.8
-    assert result.summary["dim"] == 8 * 16 + 16 + 2 * 16 + 16 * 3 + 3 + extra
-    assert min(record["kept"] for record in result.rounds) >= 2 * extra  # two participants
+    assert result.summary.final > 0.8
+    assert result.summary.dim == 8 * 16 + 16 + 2 * 16 + 16 * 3 + 3 + extra
+    assert min(record.kept for record in result.rounds) >= 2 * extra  # two participants
 
 
 def test_statistics_that_travel_need_weights_that_sum_to_one() -> None:
@@ -233,7 +235,7 @@ def test_frozen_parameters_stay_and_are_not_sent() -> None:
     model, (clients, test) = network(), blobs()
     model[0].requires_grad_(False)
     result = gf.simulate(model, clients, test, method="fedavg", stepsize=STEPSIZE, iterations=20)
-    assert result.summary["dim"] == 16 * 3 + 3
+    assert result.summary.dim == 16 * 3 + 3
     assert torch.equal(result.model.state_dict()["0.weight"], model.state_dict()["0.weight"])
 
 
@@ -245,7 +247,7 @@ def test_with_local_statistics_the_order_of_the_test_set_hardly_matters() -> Non
     in_order = gf.simulate(normalised(), clients, TensorDataset(inputs[order], labels[order]), **settings)
     mixed = order[torch.randperm(len(order), generator=torch.Generator().manual_seed(0))]
     shuffled = gf.simulate(normalised(), clients, TensorDataset(inputs[mixed], labels[mixed]), **settings)
-    assert in_order.summary["final"] == pytest.approx(shuffled.summary["final"], abs=0.05)
+    assert in_order.summary.final == pytest.approx(shuffled.summary.final, abs=0.05)
 
 
 class Odd(gf.Dense):
@@ -261,12 +263,13 @@ def test_a_result_is_printed_in_a_line_and_in_a_notebook_as_a_small_table() -> N
         network(), clients, test, stepsize=STEPSIZE, iterations=1000, local_steps=1, evaluate_every=100, batch_size=4
     )
     assert len(result.rounds) == 1000
+    assert result.summary.averaged is not None
     for text in (repr(result), result._repr_html_()):
         assert len(text) < 500
         assert "gamma-fedht" in text
-        assert show_metric("accuracy", result.summary["final"]) in text
-        assert show_metric("accuracy", result.summary["averaged"]) in text
-        assert show_bytes(result.summary["uplink_bytes"]) in text
+        assert show_metric("accuracy", result.summary.final) in text
+        assert show_metric("accuracy", result.summary.averaged) in text
+        assert show_bytes(result.summary.uplink_bytes) in text
 
 
 @pytest.mark.parametrize("averaging", ["tail", "none"])

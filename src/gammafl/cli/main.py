@@ -95,7 +95,7 @@ def run(
     with told_how_to_go_on(resuming, path / "config.toml"), show_progress(as_json) as progress:
         summary = execute(settings, path, resume, _existing(data_dir), progress)
     if as_json:
-        print(json.dumps(summary))
+        print(json.dumps(summary.table()))
     else:
         run_table(summary, str(path)).print()
     if profile:
@@ -146,7 +146,7 @@ def compare(
     with told_how_to_go_on(command_again(None if out else path), path), show_progress(as_json) as progress:
         result = study.compare(base, chosen, seed_list, path, jobs, progress, _existing(data_dir))
     if as_json:
-        print(json.dumps(result.summaries))
+        print(json.dumps([summary.table() for summary in result.summaries]))
     else:
         result.table.print()
         print(f"picture: {result.picture}")
@@ -228,8 +228,8 @@ def tasks(
 @data_app.command("list", epilog="Example:  gammafl data list")
 def data_list() -> None:
     """List the data sets: size, licence, whether they are here, where they come from."""
+    from gammafl.federated.units import show_bytes
     from gammafl.report.tables import TextTable
-    from gammafl.runs.progress import show_bytes
     from gammafl.tasks.data.catalogue import DATASETS
 
     rows = []

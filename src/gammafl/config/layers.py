@@ -38,7 +38,7 @@ def read_toml(path: Path) -> Table:
         raise InputError(f"{path} is not valid TOML: {error}") from None
 
 
-def to_toml(config: RunConfig) -> str:
+def to_toml(config: Settings) -> str:
     """The complete configuration; what is unset is left out."""
     return tomli_w.dumps(config.model_dump(exclude_none=True))
 
@@ -88,7 +88,7 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Table:
     return made
 
 
-def result_settings(config: RunConfig) -> Table:
+def result_settings(config: Settings) -> Table:
     """All settings that what comes out depends on, flat."""
     return {key: value for key, value in flat(config.model_dump()).items() if key not in ONLY_SPEED}
 

@@ -23,7 +23,7 @@ import numpy as np
 from gammafl.core import kernels
 from gammafl.core.arrays import Vector
 from gammafl.core.errors import require
-from gammafl.core.inputs import floats_of
+from gammafl.core.inputs import floats_of, is_number
 from gammafl.core.moment import Moment, Schedule
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.thresholds import Units, matched_threshold, require_alpha, require_threshold, stepsize_aware
@@ -161,7 +161,7 @@ class TopK(Compressor):
     def __post_init__(self) -> None:
         if isinstance(self.k, np.integer):
             object.__setattr__(self, "k", int(self.k))
-        valid = self.k >= 0 if isinstance(self.k, int) else 0 < self.k <= 1
+        valid = is_number(self.k) and (self.k >= 0 if isinstance(self.k, int) else 0 < self.k <= 1)
         require(valid, f"TopK takes a count (int ≥ 0) or a fraction (float in (0, 1]), got {self.k!r}")
         require(self.scope in ("global", "tensor"), f"scope must be 'global' or 'tensor', got {self.scope!r}")
 

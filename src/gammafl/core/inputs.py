@@ -1,5 +1,6 @@
 """Arrays as callers give them, numpy's, torch's or a list, and one line for what is none."""
 
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,11 @@ NUMBERS = "fiub"
 
 STRIDED = "torch.strided"
 """How torch lays out a tensor that is not sparse."""
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a real number of Python's or numpy's; true and false are none."""
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def array_of(value: Any, name: str, wanted: str) -> NDArray[Any]:

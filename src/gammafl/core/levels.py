@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gammafl.core.errors import InputError, require
+from gammafl.core.errors import InputError
 from gammafl.core.moment import Schedule
-from gammafl.core.thresholds import rounded, threshold_for
+from gammafl.core.thresholds import require_kept_fraction, rounded, threshold_for
 
 if TYPE_CHECKING:
     from gammafl.core.compressors import Compressor
@@ -33,7 +33,7 @@ class PaperLevel(Level):
     keep: float
 
     def __post_init__(self) -> None:
-        require(0 < self.keep <= 1, f"keep, the kept fraction, must be in (0, 1], got {self.keep}")
+        require_kept_fraction(self.keep)
 
     def scale(self, compressor: "Compressor", dim: int, schedule: Schedule) -> float:
         match = getattr(compressor, "matching", None)

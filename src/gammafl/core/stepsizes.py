@@ -9,10 +9,10 @@ A stepsize is a frozen value that is called with an iteration, or with an array 
 
 import math
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, Protocol
 
 from gammafl.core.errors import InputError, require
+from gammafl.core.inputs import is_number
 
 
 class Stepsize(Protocol):
@@ -73,12 +73,13 @@ def as_stepsize(value: "Stepsize | float") -> Stepsize:
     >>> as_stepsize(0.1)
     Constant(value=0.1)
     """
-    if isinstance(value, Real) and not isinstance(value, bool):
-        return Constant(float(value))
+    if is_number(value):
+        return Constant(float(value))  # type: ignore[arg-type]
     if not callable(value):
         raise InputError(f"a stepsize is a number or a function of t such as gf.InverseDecay(100, 1000), got {value!r}")
     return value
 
 
 def _require_positive(name: str, value: float) -> None:
-    require(math.isfinite(value) and value > 0, f"{name} must be a positive number, got {value}")
+    valid = is_number(value) and math.isfinite(value) and value > 0
+    require(valid, f"{name} must be a positive number, got {value!r}")

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from gammafl.core.errors import InputError, require
+from gammafl.core.inputs import is_number
 from gammafl.core.stepsizes import Stepsize, as_stepsize
 
 Units = Literal["update", "gradient"]
@@ -30,8 +31,8 @@ def stepsize_aware(initial: float, gamma: float, first_gamma: float, last_gamma:
 
 def threshold_for(kept_fraction: float, dim: int) -> float:
     """λ = 1 / (2√(dk)): the fixed threshold the paper pairs with Top-k at k = `kept_fraction` of d = `dim`."""
-    require(0 < kept_fraction <= 1, f"keep, the kept fraction, must be in (0, 1], got {kept_fraction}")
-    require(dim >= 1, f"dim must be at least 1, got {dim}")
+    require_kept_fraction(kept_fraction)
+    require(is_number(dim) and dim >= 1, f"dim must be at least 1, got {dim!r}")
     return 1 / (2 * math.sqrt(dim * kept_fraction))
 
 
@@ -98,9 +99,17 @@ def _spread(ratio: Any, alpha: float) -> Any:
 
 def require_threshold(value: float) -> None:
     """Refuses what is no threshold."""
-    require(math.isfinite(value) and value >= 0, f"a threshold must be a number of at least 0, got {value}")
+    valid = is_number(value) and math.isfinite(value) and value >= 0
+    require(valid, f"a threshold must be a number of at least 0, got {value!r}")
+
+
+def require_kept_fraction(keep: float) -> None:
+    """Refuses what is no share of the entries."""
+    valid = is_number(keep) and 0 < keep <= 1
+    require(valid, f"keep, the kept fraction, must be a number in (0, 1], got {keep!r}")
 
 
 def require_alpha(alpha: float) -> None:
     """Refuses what is no α."""
-    require(math.isfinite(alpha) and alpha > 0, f"alpha must be a positive number, got {alpha}")
+    valid = is_number(alpha) and math.isfinite(alpha) and alpha > 0
+    require(valid, f"alpha must be a positive number, got {alpha!r}")

@@ -16,8 +16,8 @@ from gammafl.config.layers import make_config
 from gammafl.config.schema import RunConfig
 from gammafl.core.errors import InputError, require
 from gammafl.core.names import did_you_mean
-from gammafl.experiments.pool import Job, Summary, run_jobs
-from gammafl.federated.rounds import Record
+from gammafl.experiments.pool import Job, run_jobs
+from gammafl.federated.records import RoundRecord, Summary
 from gammafl.files.disk_errors import storing
 from gammafl.methods.registry import entry_named, names, split_expression
 from gammafl.report.tables import TextTable, comparison_table
@@ -80,7 +80,8 @@ def compare(
         return [job(m, with_kept(configs[m, seed], summary)) for m in led]
 
     run_jobs([job(m, config) for (m, _), config in configs.items() if not _leader(m)], follow, workers, progress)
-    return _report(out, [done[out / folder(m, s)] | {"method": m} for m in methods for s in seeds])
+    finished = [(method, done[out / folder(method, seed)]) for method in methods for seed in seeds]
+    return _report(out, [summary.model_copy(update={"method": method}) for method, summary in finished])
 
 
 def _layer(base: Mapping[str, Any], method: str, methods: Sequence[str]) -> dict[str, Any]:
@@ -98,7 +99,7 @@ def _layer(base: Mapping[str, Any], method: str, methods: Sequence[str]) -> dict
 
 def with_kept(config: RunConfig, leader: Summary) -> RunConfig:
     """`config` with the k that keeps as many entries an upload as `leader` did on average."""
-    k = max(1, round(leader["kept_per_upload"]))
+    k = max(1, round(leader.kept_per_upload))
     return make_config(config.model_dump(exclude_none=True), {"compression": {"k": k}})
 
 
@@ -106,15 +107,15 @@ def _report(out: Path, summaries: list[Summary]) -> Comparison:
     from gammafl.report.plots import plot_comparison
 
     first = summaries[0]
-    title = f"{first['task']}: {first['participants']} of {first['clients']} clients a round, d = {first['dim']:,}"
+    title = f"{first.task}: {first.participants} of {first.clients} clients a round, d = {first.dim:,}"
     table = comparison_table(title, summaries)
-    runs: dict[str, list[list[Record]]] = {}
+    runs: dict[str, list[list[RoundRecord]]] = {}
     for summary in summaries:
-        records = RunDirectory(out / folder(summary["method"], summary["seed"])).records()
-        runs.setdefault(summary["method"], []).append(records)
+        records = RunDirectory(out / folder(summary.method, summary.seed)).records()
+        runs.setdefault(summary.method, []).append(records)
     picture = out / "comparison.png"
     with storing(out, "run it again: what is finished is kept"):
-        (out / "comparison.json").write_text(json.dumps(summaries, indent=2) + "\n")
+        (out / "comparison.json").write_text(json.dumps([summary.table() for summary in summaries], indent=2) + "\n")
         (out / "comparison.md").write_text(table.markdown())
-        plot_comparison(runs, first["metric"], title, picture)
+        plot_comparison(runs, first.metric, title, picture)
     return Comparison(table, picture, summaries)

@@ -15,6 +15,7 @@ from gammafl.experiments.results import Results
 
 if TYPE_CHECKING:
     from gammafl.experiments.trial_runs import StudyJob
+    from gammafl.federated.records import Summary
     from gammafl.report.pictures import Picture
     from gammafl.report.tables import TextTable
 
@@ -88,10 +89,10 @@ class Trial:
 
 Tables = Callable[[Results], "list[TextTable]"]
 Pictures = Callable[[Results], "list[Picture]"]
-MakeJob = Callable[[Trial, "Table | None", Path, "Path | None"], "StudyJob"]
+MakeJob = Callable[[Trial, "Summary | None", Path, "Path | None"], "StudyJob"]
 
 
-def _train(trial: Trial, leader: "Table | None", runs: Path, data_dir: "Path | None") -> "StudyJob":
+def _train(trial: Trial, leader: "Summary | None", runs: Path, data_dir: "Path | None") -> "StudyJob":
     from gammafl.experiments.trial_runs import training_job  # loads torch, which a list of studies does not need
 
     return training_job(trial, leader, runs, data_dir)

@@ -13,6 +13,7 @@ from gammafl.experiments.levels import colour
 from gammafl.experiments.results import Results, Run
 from gammafl.experiments.run_sections import comparison_section, is_comparison, is_run, run_sections
 from gammafl.experiments.store import diverged_table, read_document, read_results
+from gammafl.federated.units import show_bytes
 from gammafl.files.atomic import write_atomically
 from gammafl.files.disk_errors import storing
 from gammafl.methods.registry import label_of, names
@@ -20,7 +21,6 @@ from gammafl.report.curves import IN_LEGEND, Plot, Series, curves_plot
 from gammafl.report.interactive import plots_of
 from gammafl.report.page import Section, render
 from gammafl.report.tables import TextTable
-from gammafl.runs.progress import show_bytes
 
 COMMON = ("iterations", "rounds", "clients", "participants", "dim")
 """Key figures that belong to what was run, not to what came out."""

@@ -15,10 +15,12 @@ from typing import Any, Protocol, TypeVar
 from gammafl.config.schema import RunConfig
 from gammafl.core import threads
 from gammafl.core.errors import DivergedError, ProcessDiedError
+from gammafl.federated.records import Summary
 from gammafl.runs.execute import execute
 from gammafl.runs.progress import Progress, Status
 
-Summary = dict[str, Any]
+Outcome = Any
+"""What a finished job returns: of a training run its `Summary`, of other jobs a table."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,11 @@ class Runnable(Protocol):
     @property
     def path(self) -> Path: ...
 
-    def run(self, progress: Progress) -> Summary: ...
+    def run(self, progress: Progress) -> Outcome: ...
 
 
 AnyJob = TypeVar("AnyJob", bound=Runnable)
-Follow = Callable[[AnyJob, Summary], list[AnyJob]]
+Follow = Callable[[AnyJob, Outcome], list[AnyJob]]
 """What a finished job makes possible."""
 GiveUp = Callable[[AnyJob, DivergedError], None]
 """Hears of a job whose training diverged; the others go on."""
@@ -62,14 +64,14 @@ def run_jobs(
     workers: int,
     progress: Progress,
     give_up: GiveUp[AnyJob] = raise_error,
-) -> list[Summary]:
+) -> list[Outcome]:
     """All of `jobs`, and what follows from them, `workers` at a time."""
     if workers == 1:
         return _one_by_one(jobs, follow, progress, give_up)
-    done: list[Summary] = []
+    done: list[Outcome] = []
     with _pool(workers) as (pool, events):
         said: set[str] = set()
-        waiting: dict[Future[Summary], AnyJob] = {pool.submit(_work, job): job for job in jobs}
+        waiting: dict[Future[Outcome], AnyJob] = {pool.submit(_work, job): job for job in jobs}
         while waiting:
             finished, _ = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED)
             _show(events, progress, said)
@@ -85,7 +87,7 @@ def run_jobs(
     return done
 
 
-def _result(future: Future[Summary], job: Runnable) -> Summary:
+def _result(future: Future[Outcome], job: Runnable) -> Outcome:
     try:
         return future.result()
     except BrokenProcessPool:
@@ -94,9 +96,9 @@ def _result(future: Future[Summary], job: Runnable) -> Summary:
 
 def _one_by_one(
     jobs: list[AnyJob], follow: Follow[AnyJob], progress: Progress, give_up: GiveUp[AnyJob]
-) -> list[Summary]:
+) -> list[Outcome]:
     """In this process, with one thread, so that one job takes one core."""
-    done: list[Summary] = []
+    done: list[Outcome] = []
     left = list(jobs)
     before = threads.count()
     threads.set_count(1)
@@ -160,7 +162,7 @@ def _end_with_parent() -> None:
     os._exit(1)  # the run resumes
 
 
-def _work(job: Runnable) -> Summary:
+def _work(job: Runnable) -> Outcome:
     return job.run(_progress)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gammafl.federated.records import RoundRecord, Summary
 from gammafl.report.tables import count_of
 
 Value = float | None
@@ -100,33 +101,32 @@ def mean_curves(runs: Sequence[Run], y: str) -> tuple[np.ndarray, np.ndarray]:
     return np.array(made[0].curve["iteration"][:length], float), values.mean(axis=0)
 
 
-def training_curve(records: Sequence[Mapping[str, Any]], dim: float, points: int = POINTS) -> dict[str, list[float]]:
+def training_curve(records: Sequence[RoundRecord], dim: float, points: int = POINTS) -> dict[str, list[float]]:
     """A run's ledger in at most `points` stretches of rounds, about as many as there are evaluations.
 
     Where some evaluations are nearer to each other than others, as many as if all were as far apart as the farthest.
     Kept fraction and bytes are of all rounds in a stretch; metric and loss are the mean of its evaluations, or the
     last ones before it.
     """
-    ends = [0, *(number for number, record in enumerate(records, 1) if "metric" in record)]
+    ends = [0, *(number for number, record in enumerate(records, 1) if record.evaluated)]
     apart = max(np.diff(ends), default=len(records))
     stretches = min(points, len(records), max(TENTHS, -(-len(records) // int(apart))))
     curve: dict[str, list[float]] = {key: [] for key in ("iteration", "kept_fraction", "sent_bytes", "metric", "loss")}
     sent, metric, loss = 0.0, float("nan"), float("nan")
     for stretch in np.array_split(np.arange(len(records)), stretches):
         part = [records[i] for i in stretch]
-        evaluated = [record for record in part if "metric" in record]
-        if evaluated:
-            metric, loss = (float(np.mean([record[key] for record in evaluated])) for key in ("metric", "loss"))
-        uploads = sum(len(record["participants"]) for record in part)
-        sent += sum(record["uplink_bytes"] / len(record["participants"]) for record in part)
-        row = (part[-1]["iteration"], sum(r["kept"] for r in part) / (uploads * dim), sent, metric, loss)
+        if evaluated := [(record.metric, record.loss) for record in part if record.evaluated]:
+            metric, loss = (float(np.mean(np.array(column, float))) for column in zip(*evaluated, strict=True))
+        uploads = sum(len(record.participants) for record in part)
+        sent += sum(record.uplink_bytes / len(record.participants) for record in part)
+        row = (part[-1].iteration, sum(record.kept for record in part) / (uploads * dim), sent, metric, loss)
         for values, value in zip(curve.values(), row, strict=True):
             values.append(float(f"{value:.5g}"))
     return curve
 
 
-def training_figures(summary: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def training_figures(summary: Summary, records: Sequence[RoundRecord]) -> dict[str, Any]:
     """The summary without what the grid says already, and the loss as the mean of the last evaluations."""
-    losses = [record["loss"] for record in records if "loss" in record]
-    figures = {key: value for key, value in summary.items() if key not in ("task", "method", "seed")}
-    return figures | {"last_loss": float(np.mean(losses[-summary["last_count"] :]))}
+    losses = [record.loss for record in records if record.loss is not None]
+    figures = {key: value for key, value in summary.table().items() if key not in ("task", "method", "seed")}
+    return figures | {"last_loss": float(np.mean(losses[-summary.last_count :]))}

@@ -5,24 +5,24 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from statistics import mean
 
 from gammafl.config.layers import result_settings
-from gammafl.config.schema import RunConfig
+from gammafl.config.simulation import DIGESTS, AnyConfig
 from gammafl.core.errors import InputError
 from gammafl.experiments.compare import folder
 from gammafl.experiments.results import training_curve
+from gammafl.federated.records import Summary
+from gammafl.federated.units import show_bytes
 from gammafl.files.reading import checked
 from gammafl.methods.registry import colours_of, label_of
 from gammafl.report.curves import Plot, Series, curves_plot
 from gammafl.report.page import Section
-from gammafl.report.tables import PICKED, TextTable, best_of, comparison_table, spread
-from gammafl.runs.directory import RunDirectory, SummaryFacts
-from gammafl.runs.progress import show_bytes
+from gammafl.report.tables import PICKED, TextTable, best_of, comparison_table, spreads
+from gammafl.runs.directory import RunDirectory
 
 POINTS = 300
 """Points of a run's curve on a page of its own, at the most."""
-Summary = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Loaded:
     """A run as it is on disk; `summary` is None as long as it is not finished."""
 
     path: Path
-    config: RunConfig
+    config: AnyConfig
     summary: Summary | None
     curve: Mapping[str, Sequence[float]]
 
@@ -51,7 +51,7 @@ def load(path: Path) -> Loaded:
     summary = directory.summary()
     try:
         records = directory.records()
-        dim = summary["dim"] if summary else math.nan  # what was kept is known only as a fraction of a known d
+        dim = summary.dim if summary else math.nan  # what was kept is known only as a fraction of a known d
         curve = training_curve(records, dim, POINTS) if records else {}
     except InputError:
         raise
@@ -63,19 +63,17 @@ def load(path: Path) -> Loaded:
 def comparison_section(path: Path) -> Section:
     """All methods side by side, as `gammafl compare` left them."""
     try:
-        summaries: list[Summary] = json.loads((path / "comparison.json").read_text())
-        for summary in summaries:
-            checked(SummaryFacts, summary)
-        runs = [load(path / folder(summary["method"], summary["seed"])) for summary in summaries]
+        summaries = [checked(Summary, table) for table in json.loads((path / "comparison.json").read_text())]
+        runs = [load(path / folder(summary.method, summary.seed)) for summary in summaries]
         table = comparison_table("All methods at equal traffic", summaries)
-        title = f"Comparison on {summaries[0]['task']}"
+        title = f"Comparison on {summaries[0].task}"
     except InputError:
         raise
     except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         raise InputError(f"{path / 'comparison.json'} is damaged ({type(error).__name__}: {error})") from None
     grouped: dict[str, list[Loaded]] = {}
     for summary, run in zip(summaries, runs, strict=True):
-        grouped.setdefault(label_of(summary["method"]), []).append(run)
+        grouped.setdefault(label_of(summary.method), []).append(run)
     return _section(title, grouped, table)
 
 
@@ -96,18 +94,22 @@ def _grouped(runs: Sequence[Loaded]) -> dict[str, list[Loaded]]:
     tables = [result_settings(run.config) for run in runs]
     keys = dict.fromkeys(key for table in tables for key in table)
     differing = [key for key in keys if len({repr(table.get(key)) for table in tables}) > 1]
+    silent = {"seed", "method", *DIGESTS}  # a seed may bring its own data and initial weights
     grouped: dict[str, list[Loaded]] = {}
     for run, table in zip(runs, tables, strict=True):
-        others = [key for key in differing if key not in ("seed", "method") and table.get(key) is not None]
+        others = [key for key in differing if key not in silent and table.get(key) is not None]
         words = [f"{key.rpartition('.')[2]} {table[key]}" for key in others]
-        grouped.setdefault(", ".join([label_of(run.config.method), *words]), []).append(run)
+        label = ", ".join([label_of(run.config.method), *words])
+        if any(other.config.seed == run.config.seed for other in grouped.get(label, [])):
+            label = f"{label}, {run.path.name}"  # the same seed again: other data or another model
+        grouped.setdefault(label, []).append(run)
     return grouped
 
 
 def _section(title: str, grouped: Mapping[str, Sequence[Loaded]], table: TextTable) -> Section:
     runs = [run for found in grouped.values() for run in found]
     first = runs[0]
-    plot = _plot(grouped, next((run.summary["metric"] for run in runs if run.summary), "metric"))
+    plot = _plot(grouped, next((run.summary.metric for run in runs if run.summary), "metric"))
     unfinished = sum(run.summary is None for run in runs)
     facts = [
         ("task", first.config.task),
@@ -115,7 +117,7 @@ def _section(title: str, grouped: Mapping[str, Sequence[Loaded]], table: TextTab
         ("seeds", ", ".join(map(str, sorted({run.config.seed for run in runs})))),
         ("iterations", f"{first.config.iterations:,}"),
         ("clients", f"{first.config.participants} of {first.config.clients} a round"),
-        *([("d", f"{first.summary['dim']:,}")] if first.summary else []),
+        *([("d", f"{first.summary.dim:,}")] if first.summary else []),
     ]
     return Section(
         title,
@@ -156,10 +158,9 @@ def _runs_table(grouped: Mapping[str, Sequence[Loaded]]) -> TextTable:
         if not done:
             rows.append([name, *("–" for _ in range(7))])
             continue
-        kept, sent = (sum(s[key] for s in done) / len(done) for key in ("kept_fraction", "uplink_bytes_per_client"))
-        measured = [spread(done, key) for key in ("last_mean", "final", "best", "averaged")]
-        rows.append([name, str(len(done)), *measured, f"{100 * kept:.3f}%", show_bytes(sent)])
-    metric = next((run.summary["metric"] for runs in grouped.values() for run in runs if run.summary), "metric")
-    best = best_of(run.summary for runs in grouped.values() for run in runs if run.summary)
+        kept, sent = mean(s.kept_fraction for s in done), mean(s.uplink_bytes_per_client for s in done)
+        rows.append([name, str(len(done)), *spreads(done), f"{100 * kept:.3f}%", show_bytes(sent)])
+    metric = next((run.summary.metric for runs in grouped.values() for run in runs if run.summary), "metric")
+    best = best_of(run.summary.evaluations for runs in grouped.values() for run in runs if run.summary)
     columns = ["run", "seeds", f"{metric}, last", "final", best, "averaged model", "kept", "uplink per client"]
     return TextTable("Runs", columns, rows, f"{PICKED}; uplink measured from encoded messages; ± over seeds")

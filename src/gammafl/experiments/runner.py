@@ -10,12 +10,13 @@ from gammafl.core.errors import DivergedError, InputError
 from gammafl.experiments.costs import PROCESS
 from gammafl.experiments.grid import Study, Trial
 from gammafl.experiments.results import Results, Run
-from gammafl.runs.progress import Overall, Progress, show_duration
+from gammafl.federated.units import show_duration
+from gammafl.runs.progress import Overall, Progress
 
 if TYPE_CHECKING:
+    from gammafl.experiments.pool import Outcome
     from gammafl.experiments.trial_runs import StudyJob
 
-Summary = dict[str, Any]
 DIVERGED = "diverged.txt"
 """What became of a run that diverged, in its directory: it is told again when nothing is run."""
 
@@ -43,7 +44,7 @@ class Campaign:
     trials: Sequence[Trial]
     options: Options
     jobs: "dict[Trial, StudyJob]" = field(default_factory=dict)
-    done: dict[Path, Summary] = field(default_factory=dict)
+    done: "dict[Path, Outcome]" = field(default_factory=dict)
     diverged: dict[str, str] = field(default_factory=dict)
     """Run → what happened."""
 
@@ -58,13 +59,13 @@ class Campaign:
         """The jobs that can start now and are not finished."""
         return [job for trial in self.trials if trial.leader is None for job in self._begin(trial, None)]
 
-    def follow(self, job: "StudyJob", summary: Summary) -> "list[StudyJob]":
+    def follow(self, job: "StudyJob", summary: "Outcome") -> "list[StudyJob]":
         """The jobs that `job` makes possible."""
         self.done[job.path] = summary
         freed = [trial for trial, known in self.jobs.items() if known.path == job.path]
         return [further for trial in freed for further in self._begin_followers(trial, summary)]
 
-    def _begin(self, trial: Trial, leader: Summary | None) -> "list[StudyJob]":
+    def _begin(self, trial: Trial, leader: "Outcome | None") -> "list[StudyJob]":
         job = self.study.make_job(trial, leader, self.options.out / "runs", self.options.data_dir)
         self.jobs[trial] = job
         if job.path not in self.done and (summary := job.finished()) is not None:
@@ -77,7 +78,7 @@ class Campaign:
         self._asked.add(job.path)
         return [job] if new else []
 
-    def _begin_followers(self, trial: Trial, summary: Summary) -> "list[StudyJob]":
+    def _begin_followers(self, trial: Trial, summary: "Outcome") -> "list[StudyJob]":
         followers = self._followers[replace(trial, leader=None)]
         return [job for follower in followers for job in self._begin(follower, summary)]
 
@@ -135,7 +136,7 @@ def run_campaign(campaign: Campaign, progress: Progress) -> int:
     for job in jobs:
         overall.expected[job.path.name] = job.seconds()
 
-    def follow(job: "StudyJob", summary: Summary) -> "list[StudyJob]":
+    def follow(job: "StudyJob", summary: "Outcome") -> "list[StudyJob]":
         further = campaign.follow(job, summary)
         overall.expected.update({job.path.name: job.seconds() for job in further})
         return further

@@ -12,8 +12,9 @@ from gammafl.config.schema import RunConfig
 from gammafl.experiments.compare import with_kept
 from gammafl.experiments.costs import run_seconds
 from gammafl.experiments.grid import Trial
-from gammafl.experiments.pool import Job, Summary
+from gammafl.experiments.pool import Job, Outcome
 from gammafl.experiments.results import training_curve, training_figures
+from gammafl.federated.records import Summary
 from gammafl.runs.directory import RunDirectory
 from gammafl.runs.progress import Progress
 from gammafl.tasks.registry import settings_of
@@ -25,13 +26,13 @@ class StudyJob(Protocol):
     @property
     def path(self) -> Path: ...
 
-    def run(self, progress: Progress) -> Summary: ...
+    def run(self, progress: Progress) -> Outcome: ...
 
-    def finished(self) -> Summary | None: ...
+    def finished(self) -> Outcome | None: ...
 
     def seconds(self) -> float: ...
 
-    def outcome(self, summary: Summary) -> tuple[dict[str, Any], dict[str, list[float]]]:
+    def outcome(self, summary: Outcome) -> tuple[dict[str, Any], dict[str, list[float]]]:
         """Key figures and thinned curves."""
         ...
 
@@ -49,7 +50,7 @@ class TrainingJob(Job):
 
     def outcome(self, summary: Summary) -> tuple[dict[str, Any], dict[str, list[float]]]:
         records = RunDirectory(self.path).records()
-        return training_figures(summary, records), training_curve(records, summary["dim"])
+        return training_figures(summary, records), training_curve(records, summary.dim)
 
 
 def training_job(trial: Trial, leader: Summary | None, runs: Path, data_dir: Path | None) -> TrainingJob:

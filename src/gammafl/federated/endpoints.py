@@ -174,8 +174,8 @@ class Client:
 
 
 @dataclass(frozen=True)
-class RoundRecord:
-    """What a round of a `Server` came to."""
+class Step:
+    """What a step of a `Server` came to."""
 
     round: int
     iteration: int
@@ -248,7 +248,7 @@ class Server:
             raise WireError("a second upload in one round")
         return self._exchange.accept(name, answer, payload, counts) is not None
 
-    def step(self, model: Any) -> RoundRecord:
+    def step(self, model: Any) -> Step:
         """model ← model − Σ weight·Δ̂_i in place (line 19), receipts for what counted, and the next round.
 
         Weights are divided by their sum and scaled by the share of the asked clients whose upload came. A missing
@@ -267,7 +267,7 @@ class Server:
         if vector is not model and updates:
             write_back(vector, model, self.layout)
         exchange.close(arrivals)
-        return RoundRecord(
+        return Step(
             round=exchange.round,
             iteration=exchange.round * exchange.local_steps,
             clients=[str(arrival.address) for arrival in arrivals],

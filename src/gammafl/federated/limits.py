@@ -5,10 +5,12 @@ must: an upload that is refused returns to the residual, and the next one would 
 """
 
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 
 from gammafl.core.errors import WireError, require
+from gammafl.core.inputs import is_number
 from gammafl.core.sparse import SparseUpdate
 
 MESSAGE_OVERHEAD = 64
@@ -31,10 +33,13 @@ class Limits:
     def __post_init__(self) -> None:
         counts = {"payload_bytes": self.payload_bytes, "entries": self.entries}
         for name, count in counts.items():
-            whole = count is None or (isinstance(count, int) and count >= 1)
-            require(whole, f"limits: {name} must be a whole number of at least 1, got {count}")
+            whole = count is None or (isinstance(count, Integral) and is_number(count) and count >= 1)
+            require(whole, f"limits: {name} must be a whole number of at least 1, got {count!r}")
+            object.__setattr__(self, name, None if count is None else int(count))
         for name, most in {"norm": self.norm, "weight": self.weight}.items():
-            require(most is None or most > 0, f"limits: {name} must be a positive number, got {most}")
+            positive = most is None or (is_number(most) and most > 0)
+            require(positive, f"limits: {name} must be a positive number, got {most!r}")
+            object.__setattr__(self, name, None if most is None else float(most))
 
     def check(self, payload: bytes, dim: int) -> None:
         """Refuses by size, before anything is decoded."""

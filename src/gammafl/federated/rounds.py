@@ -1,7 +1,7 @@
 """The simulator's round loop (Algorithm 1), whatever carries the messages; Flower has its own, of the same parts."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -11,11 +11,9 @@ from gammafl.core.arrays import Vector
 from gammafl.federated import server
 from gammafl.federated.client import Upload
 from gammafl.federated.plan import Plan
+from gammafl.federated.records import RoundRecord
 from gammafl.federated.server import ServerState
 from gammafl.federated.timing import Timing
-
-Record = dict[str, Any]
-"""A line of the ledger: nothing in it depends on the clock, so that a resumed run writes the same."""
 
 
 class Carrier(Protocol):
@@ -35,7 +33,7 @@ def start(plan: Plan) -> ServerState:
     return ServerState(plan.task.initial_model(seeds.generator(plan.seed, "model")))
 
 
-def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing | None = None) -> Iterator[Record]:
+def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing | None = None) -> Iterator[RoundRecord]:
     """Rounds from `state` to the end, a record after each; `state` is that of the last record."""
     timing = timing or Timing()
     while state.round < plan.rounds:
@@ -53,29 +51,28 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
             carrier.settle({upload.client for upload, _ in accepted})
             server.apply(state, accepted, server.weights(plan, [upload.client for upload, _ in accepted]))
             server.average(state, plan.averaging, plan.rounds)
-        record: Record = {
-            "round": state.round,
-            "iteration": state.round * plan.local_steps,
-            "participants": participants,
-            "train_loss": float(np.mean(list(losses.values()))) if losses else None,
-            "kept": sum(len(update) for _, update in accepted),
-            "uplink_bytes": sum(len(upload.payload) for upload, _ in accepted),
-        }
-        if intake.refused:
-            record["refused"] = {str(client): reason for client, reason in intake.refused.items()}
-        if missing := len(participants) - len(accepted):
-            record["missing"] = missing
+        evaluation: dict[str, float] = {}
         if plan.evaluation.due(state.round, plan.rounds):
             with timing.phase("evaluation"):
-                record |= evaluate(plan, state)
-        yield record
+                evaluation = evaluate(plan, state)
+        yield RoundRecord(
+            round=state.round,
+            iteration=state.round * plan.local_steps,
+            participants=participants,
+            train_loss=float(np.mean(list(losses.values()))) if losses else None,
+            kept=sum(len(update) for _, update in accepted),
+            uplink_bytes=sum(len(upload.payload) for upload, _ in accepted),
+            refused={str(client): reason for client, reason in intake.refused.items()},
+            missing=len(participants) - len(accepted),
+            **evaluation,
+        )
 
 
-def evaluate(plan: Plan, state: ServerState) -> Record:
-    """The raw model, and beside it the averaged one where there is one."""
+def evaluate(plan: Plan, state: ServerState) -> dict[str, float]:
+    """The fields of a record: the raw model, and the averaged one where there is one."""
     raw = plan.task.evaluate(state.model)
-    record: Record = {"loss": raw.loss, "metric": raw.metric}
+    fields = {"loss": float(raw.loss), "metric": float(raw.metric)}
     if state.average is not None:
         averaged = plan.task.evaluate(state.average)
-        record |= {"averaged_loss": averaged.loss, "averaged_metric": averaged.metric}
-    return record
+        fields |= {"averaged_loss": float(averaged.loss), "averaged_metric": float(averaged.metric)}
+    return fields

@@ -32,6 +32,9 @@ GROUP = "gammafl.methods"
 NAME = re.compile(r"[A-Za-z0-9._-]{1,60}")
 COLOUR = re.compile(r"#[0-9A-Fa-f]{6}")
 
+LONG_LABEL = 60
+"""Letters of a label that was not made to be one."""
+
 SPARE_COLOURS = ("#CC79A7", "#882255", "#44AA99", "#999933", "#AA4499", "#332288", "#661100", "#888888")
 """For methods that chose none; told apart by readers who don't see all colours."""
 
@@ -205,16 +208,26 @@ def split_list(text: str) -> list[str]:
 
 
 def label_of(method: str) -> str:
-    """The name in print of a method or an expression: 'Top-k, scope=tensor'."""
-    name, settings = split_expression(method)
-    return ", ".join([entry_named(name).label, *(f"{key}={value}" for key, value in settings.items())])
+    """The name in print of a method or an expression: 'Top-k, scope=tensor'.
+
+    Of a method that is not registered here, such as one that was put together by hand, what it is called itself.
+    """
+    try:
+        name, settings = split_expression(method)
+        label = entry_named(name).label
+    except InputError:
+        return method if len(method) <= LONG_LABEL else method[: LONG_LABEL - 1] + "…"
+    return ", ".join([label, *(f"{key}={value}" for key, value in settings.items())])
 
 
 def colours_of(methods: Sequence[str]) -> dict[str, str]:
     """A colour for each method of a picture: its own, or a spare one where another has that already."""
     colours: dict[str, str] = {}
     for method in methods:
-        wanted = [entry_named(method).colour, *SPARE_COLOURS]
+        try:
+            wanted = [entry_named(method).colour, *SPARE_COLOURS]
+        except InputError:  # it is not registered here
+            wanted = list(SPARE_COLOURS)
         colours[method] = next((colour for colour in wanted if colour not in colours.values()), wanted[0])
     return colours
 

@@ -7,11 +7,11 @@ a larger α means a smaller λ_t and more traffic).
 from gammafl.experiments.claims import Claim, Part
 from gammafl.experiments.grid import Factor, Level, Study
 from gammafl.experiments.results import Results, difference
+from gammafl.federated.units import show_bytes
 from gammafl.paper.comparisons import QUICK, gain, interval_picture, scale_of, spread, title_of
 from gammafl.paper.printed import TABLE_II
 from gammafl.report.pictures import Picture
 from gammafl.report.tables import TextTable
-from gammafl.runs.progress import show_bytes
 
 MATCHED, SAME = "matched budget", "same λ_0"
 ALPHAS = ("1", "1.5", "2", "3")

@@ -41,7 +41,13 @@ def _table(results: Results) -> list[TextTable]:
         for m in results.levels["method"]
     ]
     metric = "accuracy %" if unit == "points" else unit
-    columns = ["method", f"{metric}, last", "final", best_of(run.figures for run in results.runs), "averaged model"]
+    columns = [
+        "method",
+        f"{metric}, last",
+        "final",
+        best_of(run.figures.get("evaluations") for run in results.runs),
+        "averaged model",
+    ]
     return [TextTable(f"fig3: {results.task}, {results.seeds_in_words()}", columns, rows, f"{PICKED}; ± over seeds")]
 
 

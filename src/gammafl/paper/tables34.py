@@ -7,11 +7,11 @@ from gammafl.experiments.claims import Claim, Part
 from gammafl.experiments.grid import Study
 from gammafl.experiments.levels import classes, label, methods
 from gammafl.experiments.results import Results, difference
+from gammafl.federated.units import show_bytes
 from gammafl.paper.comparisons import QUICK, better, interval_picture, scale_of, spread, title_of
 from gammafl.paper.printed import kept_by_paper, printed
 from gammafl.report.pictures import Picture
 from gammafl.report.tables import PICKED, TextTable, best_of
-from gammafl.runs.progress import show_bytes
 
 MIB = 1 << 20
 
@@ -25,7 +25,7 @@ def traffic_table(results: Results) -> list[TextTable]:
         if results.has(classes=c, method=method)
     ]
     metric = "accuracy" if scale_of(results)[1] == "points" else scale_of(results)[1]
-    best = best_of(run.figures for run in results.runs)
+    best = best_of(run.figures.get("evaluations") for run in results.runs)
     columns = [
         "#C, method", f"{metric}, last", "paper", "final", best, "averaged", "kept %", "paper", "values only MiB",
         "paper", "measured uplink", "reduced to %",

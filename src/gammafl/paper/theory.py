@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gammafl.experiments.claims import Claim, Part
-from gammafl.experiments.grid import Factor, Level, Study, Table, Trial
+from gammafl.experiments.grid import Factor, Level, Study, Trial
 from gammafl.experiments.intervals import Interval, interval, slope
 from gammafl.experiments.results import Results
+from gammafl.federated.records import Summary
 from gammafl.paper.comparisons import title_of
 from gammafl.report.pictures import COLOURS, Line, LinePicture, Panel, Picture
 from gammafl.report.tables import TextTable
@@ -97,7 +98,7 @@ def _bound_rate(results: Results) -> list[Part]:
     return [Part("slope of the bound for large T", found, "below", SLACK - 1, exact=True)]
 
 
-def _make_job(trial: Trial, leader: Table | None, runs: Path, data_dir: Path | None) -> "TheoryJob":
+def _make_job(trial: Trial, leader: Summary | None, runs: Path, data_dir: Path | None) -> "TheoryJob":
     from gammafl.paper.theory_run import TheoryJob
 
     return TheoryJob(trial.task, trial.seed, runs, **trial.settings)  # type: ignore[arg-type]

@@ -114,9 +114,9 @@ class TheoryJob:
         )  # fmt: skip
         state, curve, kept = rounds.start(plan), [], 0
         for record in rounds.run_rounds(plan, state, InProcess(plan, ResidualStore(method, plan.dim))):
-            if "loss" in record:
-                curve.append((record["iteration"], record["loss"]))
-            kept += record["kept"]
+            if record.loss is not None:
+                curve.append((record.iteration, record.loss))
+            kept += record.kept
             if state.round % max(1, plan.rounds // 20) == 0 or state.round == plan.rounds:
                 share = kept / (state.totals.uploads * DIM)
                 at = (self.path.name, state.round, plan.rounds, task.metric, curve[-1][1])

@@ -13,11 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from gammafl.federated.records import RoundRecord
 from gammafl.methods.registry import colours_of, label_of
 from gammafl.report.figures import plain_numbers
 from gammafl.report.tables import count_of
 
-Records = Sequence[Mapping[str, Any]]
+Records = Sequence[RoundRecord]
 Curve = NDArray[np.float64]
 
 SMOOTHING = 15
@@ -64,8 +65,8 @@ def mean_curve(seeds: Sequence[Records]) -> tuple[Curve, Curve, Curve]:
     """(iteration, bytes sent so far by a participant, metric) at each evaluation, the mean over the seeds."""
     curves = []
     for records in seeds:
-        sent = np.cumsum([record["uplink_bytes"] / len(record["participants"]) for record in records])
-        curves.append([(r["iteration"], sent[i], r["metric"]) for i, r in enumerate(records) if "metric" in r])
+        sent = np.cumsum([record.uplink_bytes / len(record.participants) for record in records])
+        curves.append([(r.iteration, sent[i], r.metric) for i, r in enumerate(records) if r.evaluated])
     iterations, sent_mean, values = np.mean(np.array(curves, float), axis=0).T
     return iterations, sent_mean, values
 

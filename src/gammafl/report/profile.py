@@ -1,7 +1,6 @@
 """Where the time of a run goes: its phases, and the operators of local training."""
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -11,6 +10,7 @@ from gammafl.core import threads
 from gammafl.core.arrays import Vector
 from gammafl.federated import rounds, server
 from gammafl.federated.plan import Plan
+from gammafl.federated.records import Summary
 from gammafl.federated.sampling import Sampling
 from gammafl.report.tables import TextTable
 from gammafl.runs.execute import make_plan
@@ -32,15 +32,15 @@ PHASES = {
 }
 
 
-def phases_table(summary: dict[str, Any]) -> TextTable:
+def phases_table(summary: Summary) -> TextTable:
     """The phases of a finished run."""
-    wall = summary["wall_seconds"]
-    seconds = {phase: summary.get(f"{phase}_seconds", 0.0) for phase in PHASES}
+    wall, fields = summary.wall_seconds, summary.table()
+    seconds = {phase: fields[f"{phase}_seconds"] for phase in PHASES if phase != "rest"}
     seconds["rest"] = wall - sum(seconds.values())
     rows = [[PHASES[phase], f"{value:.2f} s", f"{100 * value / wall:.1f}%"] for phase, value in seconds.items()]
     overhead = sum(seconds[phase] for phase in OVERHEAD)
     return TextTable(
-        f"{wall:.2f} s, {summary['rounds']} rounds",
+        f"{wall:.2f} s, {summary.rounds} rounds",
         ["phase", "time", "share"],
         rows,
         f"whatever is neither local training nor evaluation nor set-up: {100 * overhead / wall:.1f}%",

@@ -1,19 +1,18 @@
 """Tables: rich for a terminal, the same rows as Markdown for documents."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gammafl.federated.records import Summary
+from gammafl.federated.units import show_bytes, show_metric
 from gammafl.methods.registry import entry_named, label_of, names
-from gammafl.runs.progress import show_bytes, show_metric
 
-Summary = dict[str, Any]
 PICKED = "best: of all evaluations of a run, picked on the test set"
 
 
@@ -61,21 +60,18 @@ def console(to_stderr: bool = False) -> Console:
 
 def comparison_table(title: str, summaries: Sequence[Summary]) -> TextTable:
     """A row a method: mean ± standard deviation over the seeds, and what was sent."""
-    methods = list(dict.fromkeys(summary["method"] for summary in summaries))
-    dense = [s["uplink_bytes_per_client"] for s in summaries if s["method"] == "fedavg"]
-    full = mean(dense or [s["dense_bytes_per_client"] for s in summaries])
+    methods = list(dict.fromkeys(summary.method for summary in summaries))
+    dense = [summary.uplink_bytes_per_client for summary in summaries if summary.method == "fedavg"]
+    full = mean(dense or [summary.dense_bytes_per_client for summary in summaries])
     rows = []
     for method in methods:
-        runs = [summary for summary in summaries if summary["method"] == method]
-        uplink = mean(run["uplink_bytes_per_client"] for run in runs)
+        runs = [summary for summary in summaries if summary.method == method]
+        uplink = mean(run.uplink_bytes_per_client for run in runs)
         rows.append(
             [
                 label_of(method),
-                spread(runs, "last_mean"),
-                spread(runs, "final"),
-                spread(runs, "best"),
-                spread(runs, "averaged"),
-                f"{100 * mean(run['kept_fraction'] for run in runs):.2f}%",
+                *spreads(runs),
+                f"{100 * mean(run.kept_fraction for run in runs):.2f}%",
                 show_bytes(uplink),
                 times_less(full, uplink),
             ]
@@ -85,16 +81,16 @@ def comparison_table(title: str, summaries: Sequence[Summary]) -> TextTable:
         title,
         [
             "method",
-            f"{first['metric']}, last {first['last_count']}",
+            f"{first.metric}, last {first.last_count}",
             "final",
-            best_of(summaries),
+            best_of(summary.evaluations for summary in summaries),
             "averaged model",
             "kept",
             "uplink per client",
             "less than FedAVG",
         ],
         rows,
-        f"{count_of(len({s['seed'] for s in summaries}), 'seed')}, {first['iterations']} iterations; ± over seeds; "
+        f"{count_of(len({s.seed for s in summaries}), 'seed')}, {first.iterations} iterations; ± over seeds; "
         f"{PICKED}; uplink measured from encoded messages{_equal_traffic(methods)}",
     )
 
@@ -106,21 +102,27 @@ def _equal_traffic(methods: Sequence[str]) -> str:
     return "".join(f"; {text}" for text in told)
 
 
-def spread(runs: Sequence[Summary], key: str) -> str:
+def spreads(runs: Sequence[Summary]) -> list[str]:
+    """The metric of the runs: the last mean, the final one, the best, and that of the averaged model."""
+    measured = [(run.last_mean, run.final, run.best, run.averaged) for run in runs]
+    return [spread(runs[0].metric, values) for values in zip(*measured, strict=True)]
+
+
+def spread(metric: str, measured: Iterable[float | None]) -> str:
     """'82.91% ±0.31' over the runs; without ± for a single one, '–' where it was not measured."""
-    values = [run[key] for run in runs if run[key] is not None]
+    values = [value for value in measured if value is not None]
     if not values:
         return "–"
-    text = show_metric(runs[0]["metric"], mean(values))
+    text = show_metric(metric, mean(values))
     if len(values) == 1:
         return text
-    scale = 100 if runs[0]["metric"] == "accuracy" else 1
+    scale = 100 if metric == "accuracy" else 1
     return f"{text} ±{scale * stdev(values):.2f}"
 
 
-def best_of(figures: Iterable[Mapping[str, Any]]) -> str:
-    """'best of 100', of so many evaluations a run; 'best of 40 to 100', or plain 'best' where it is not known."""
-    counts: list[int] = [one.get("evaluations") or 0 for one in figures]
+def best_of(evaluations: Iterable[int | None]) -> str:
+    """'best of 100' for runs of 100 evaluations each; 'best of 40 to 100', or plain 'best' where it is not known."""
+    counts = [count or 0 for count in evaluations]
     fewest, most = min(counts, default=0), max(counts, default=0)
     if not fewest:
         return "best"
@@ -134,21 +136,19 @@ def times_less(full: float, uplink: float) -> str:
 
 def run_table(summary: Summary, path: str) -> TextTable:
     """One run in a few lines."""
-    uplink = summary["uplink_bytes_per_client"]
-    single = [summary]
+    uplink, metric = summary.uplink_bytes_per_client, summary.metric
+    last, final, best, averaged = spreads([summary])
+    less = times_less(summary.dense_bytes_per_client, uplink)
     rows = [
-        [f"{summary['metric']}, final", spread(single, "final")],
-        [f"{summary['metric']}, mean of last {summary['last_count']}", spread(single, "last_mean")],
-        [f"{summary['metric']}, {best_of(single)}", spread(single, "best")],
-        [f"{summary['metric']}, averaged model", spread(single, "averaged")],
-        ["kept", f"{100 * summary['kept_fraction']:.3f}%"],
-        [
-            "uplink per client",
-            f"{show_bytes(uplink)} ({times_less(summary['dense_bytes_per_client'], uplink)} less than dense)",
-        ],
-        ["time", f"{summary['wall_seconds']:.1f} s"],
-        ["of it, evaluation", f"{100 * summary['evaluation_seconds'] / summary['wall_seconds']:.1f}%"],
-        ["peak memory", show_bytes(summary["peak_memory_bytes"])],
+        [f"{metric}, final", final],
+        [f"{metric}, mean of last {summary.last_count}", last],
+        [f"{metric}, {best_of([summary.evaluations])}", best],
+        [f"{metric}, averaged model", averaged],
+        ["kept", f"{100 * summary.kept_fraction:.3f}%"],
+        ["uplink per client", f"{show_bytes(uplink)} ({less} less than dense)"],
+        ["time", f"{summary.wall_seconds:.1f} s"],
+        ["of it, evaluation", f"{100 * summary.evaluation_seconds / summary.wall_seconds:.1f}%"],
+        ["peak memory", show_bytes(summary.peak_memory_bytes)],
     ]
-    title = f"{label_of(summary['method'])} on {summary['task']}, seed {summary['seed']}"
+    title = f"{label_of(summary.method)} on {summary.task}, seed {summary.seed}"
     return TextTable(title, ["", "value"], rows, f"in {path}; {PICKED}")

@@ -1,6 +1,7 @@
-"""A run's directory: config.toml, rounds.jsonl, checkpoint/, and when it is done summary.json and the model.
+"""A run's directory: config.toml, rounds.jsonl, checkpoint/, and when it is done summary.json and the models.
 
-The file of a user's own task or method is part of the configuration: task.sha256 and method.sha256 hold its digest.
+config.toml says which run it is: the settings of `gammafl run`, or the arguments of `gf.simulate`. The file of a user's
+own task or method is part of the settings: task.sha256 and method.sha256 hold its digest.
 """
 
 import fcntl
@@ -10,73 +11,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import ConfigDict, Field
 
 from gammafl.config.layers import make_config, read_toml, result_settings, to_toml
-from gammafl.config.schema import RunConfig
+from gammafl.config.simulation import DIGESTS, AnyConfig, SimulationConfig, make_simulation_config
 from gammafl.core.errors import InputError
-from gammafl.federated.rounds import Record
+from gammafl.federated.records import RoundRecord, Summary
 from gammafl.files.atomic import write_atomically
 from gammafl.files.disk_errors import storing
-from gammafl.files.reading import Count, Facts, checked, is_there, require_regular
+from gammafl.files.reading import checked, is_there, require_regular
 from gammafl.methods.files import digest_of, is_file
 
 HEADING = "# a run of gammafl, format 2\n"
+SIMULATION_HEADING = "# a run of gf.simulate, format 1\n"
 """The first line of config.toml."""
 
 
-class SummaryFacts(Facts):
-    """What is shown of a finished run; beside it, summary.json may say more."""
-
-    model_config = ConfigDict(extra="allow", allow_inf_nan=True)
-
-    task: str
-    method: str
-    metric: str
-    seed: Count
-    dim: Count
-    iterations: Count
-    clients: Count
-    participants: Count
-    final: float
-    last_mean: float
-    last_count: Count
-    best: float
-    evaluations: Count | None = None
-    averaged: float | None
-    kept_fraction: float
-    kept_per_upload: float
-    uplink_bytes_per_client: float
-    value_bytes_per_client: float
-    dense_bytes_per_client: float
-    wall_seconds: float = Field(gt=0)
-    evaluation_seconds: float
-    peak_memory_bytes: float
-
-
-class RecordFacts(Facts):
-    """What a line of rounds.jsonl must say, and what it may."""
-
-    model_config = ConfigDict(extra="allow", allow_inf_nan=True)
-
-    round: Count
-    iteration: Count
-    participants: Annotated[list[Count], Field(min_length=1)]
-    kept: Count
-    uplink_bytes: Count
-    train_loss: float | None = None
-    missing: Count = 0
-    refused: dict[str, str] | None = None
-    loss: float = 0.0
-    metric: float = 0.0
-    averaged_loss: float = 0.0
-    averaged_metric: float = 0.0
-
-
 class RunDirectory:
-    """The files of one run. Nothing is created before `begin`."""
+    """The files of one run. Nothing is created before it is `claimed`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -84,8 +35,10 @@ class RunDirectory:
         self.ledger_file = path / "rounds.jsonl"
         self.summary_file = path / "summary.json"
         self.checkpoints = path / "checkpoint"
+        self.model_file = path / "model.safetensors"
+        self.averaged_model_file = path / "averaged-model.safetensors"
 
-    def holds(self, config: RunConfig) -> bool:
+    def holds(self, config: AnyConfig) -> bool:
         """Whether a run of `config` is here; another run, or other files, are an error.
 
         It is the same run if the settings that results depend on are the same; config.toml keeps those that it began
@@ -95,7 +48,11 @@ class RunDirectory:
             if self.path.exists() and any(path.suffix != ".part" for path in self.path.iterdir()):
                 raise InputError(f"{self.path} is not empty and holds no run; choose another --out")
             return False
-        if differences := _differences(self.config(), config):
+        there = self.config()
+        if type(there) is not type(config):
+            kind = "gf.simulate" if isinstance(there, SimulationConfig) else "gammafl run"
+            raise InputError(f"{self.path} holds a run of {kind}; choose another --out")
+        if differences := _differences(there, config):
             raise InputError(f"{self.path} holds another run ({', '.join(differences[:3])}); choose another --out")
         for path, name in self._own_files(config).items():
             if not is_there(path):
@@ -109,15 +66,22 @@ class RunDirectory:
                 )
         return True
 
-    def _own_files(self, config: RunConfig) -> dict[Path, str]:
+    def _own_files(self, config: AnyConfig) -> dict[Path, str]:
         """Where the digest of each file of the user's own is noted that the run is made from."""
+        if isinstance(config, SimulationConfig):
+            return {}
         own = {"task.sha256": config.task, "method.sha256": config.method}
         return {self.path / file: name for file, name in own.items() if is_file(name)}
 
-    def config(self) -> RunConfig:
+    def config(self) -> AnyConfig:
+        """What run it is."""
         with _reading(self.config_file, "choose another --out"):
             table = read_toml(self.config_file)
-        if not self.config_file.read_text().startswith(HEADING):
+        text = self.config_file.read_text()
+        if text.startswith(SIMULATION_HEADING):
+            with _reading(self.config_file, "choose another --out"):
+                return make_simulation_config(table)
+        if not text.startswith(HEADING):
             raise InputError(
                 f"the run in {self.path} is of gammafl 0.1, which had other settings for methods; choose another --out"
                 " to run it again, or read it with gammafl 0.1"
@@ -125,17 +89,15 @@ class RunDirectory:
         with _reading(self.config_file, "choose another --out"):
             return make_config(table)
 
-    def summary(self) -> dict[str, Any] | None:
+    def summary(self) -> Summary | None:
         """The summary of a finished run, else None."""
         if not self.summary_file.exists():
             return None
         with _reading(self.summary_file, "remove it, and the same command (run: with --resume) writes it again"):
-            summary = json.loads(self.summary_file.read_text())
-            checked(SummaryFacts, summary)
-        return summary
+            return checked(Summary, json.loads(self.summary_file.read_text()))
 
     @contextmanager
-    def claimed(self, config: RunConfig) -> Iterator[None]:
+    def claimed(self, config: AnyConfig) -> Iterator[None]:
         """The directory for a run of `config`, for this process alone."""
         with storing(self.path, "start the run again"):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -146,7 +108,8 @@ class RunDirectory:
                 with storing(self.config_file, "start the run again"):
                     for path, name in self._own_files(config).items():
                         write_atomically(path, digest_of(name).encode())
-                    write_atomically(self.config_file, (HEADING + to_toml(config)).encode())
+                    heading = SIMULATION_HEADING if isinstance(config, SimulationConfig) else HEADING
+                    write_atomically(self.config_file, (heading + to_toml(config)).encode())
             yield
         finally:
             os.close(handle)
@@ -171,16 +134,17 @@ class RunDirectory:
             stream.truncate(keep_bytes)
             yield Ledger(stream)
 
-    def records(self) -> list[Record]:
+    def records(self) -> list[RoundRecord]:
         """The records so far; a line that is still being written is left out."""
         if not self.ledger_file.exists():
             return []
         with _reading(self.ledger_file, f"remove {self.path} to run it anew"), self.ledger_file.open() as lines:
-            return [_record(line) for line in lines if line.endswith("\n")]
+            return [checked(RoundRecord, json.loads(line)) for line in lines if line.endswith("\n")]
 
-    def finish(self, summary: dict[str, Any]) -> None:
+    def finish(self, summary: Summary) -> None:
+        text = json.dumps(summary.table(), indent=2, ensure_ascii=False) + "\n"
         with storing(self.summary_file):
-            write_atomically(self.summary_file, (json.dumps(summary, indent=2, ensure_ascii=False) + "\n").encode())
+            write_atomically(self.summary_file, text.encode())
 
 
 class Ledger:
@@ -192,8 +156,8 @@ class Ledger:
     def __init__(self, stream: FileIO) -> None:
         self.stream = stream
 
-    def append(self, record: Record) -> None:
-        line = json.dumps(record).encode() + b"\n"
+    def append(self, record: RoundRecord) -> None:
+        line = json.dumps(record.table()).encode() + b"\n"
         with storing(str(self.stream.name)):
             while line:
                 line = line[self.stream.write(line) :]
@@ -213,12 +177,6 @@ def _reading(path: Path, advice: str) -> Iterator[None]:
         yield
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is damaged ({error}); {advice}") from None
-
-
-def _record(line: str) -> Record:
-    record: Record = json.loads(line)
-    checked(RecordFacts, record)
-    return record
 
 
 def free_directory(parent: Path, name: str) -> Path:
@@ -244,8 +202,9 @@ def _numbered(parent: Path, name: str) -> Iterator[Path]:
         number += 1
 
 
-def _differences(here: RunConfig, wanted: RunConfig) -> list[str]:
+def _differences(here: AnyConfig, wanted: AnyConfig) -> list[str]:
     """In words; by repr, since to == k = 1 (an entry) and k = 1.0 (all) are the same."""
     ours, theirs = result_settings(here), result_settings(wanted)
     keys = [key for key in sorted(ours.keys() | theirs.keys()) if repr(ours.get(key)) != repr(theirs.get(key))]
-    return [f"{key} = {ours.get(key)} there, {theirs.get(key)} asked for" for key in keys]
+    plain = [f"{key} = {ours.get(key)} there, {theirs.get(key)} asked for" for key in keys if key not in DIGESTS]
+    return plain or [DIGESTS[key] for key in keys]

@@ -1,72 +1,66 @@
 """`gf.simulate`: one's own model and data, all clients in this process."""
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
 from html import escape
-from typing import Any, Literal, get_args
+from pathlib import Path
+from typing import Any, Literal
 
-from gammafl.core.errors import not_installed, require
+import numpy as np
+
+from gammafl.core.errors import InputError, not_installed, require
 
 try:
-    import torch
+    from torch import nn
+    from torch.utils.data import Dataset
 except ModuleNotFoundError:
     raise not_installed("torch", "train") from None
-from torch import nn
-from torch.utils.data import Dataset
 
-from gammafl.config.schema import EvaluationSettings, Sampler
+from gammafl.config.schema import EvaluationSettings, Faults, Sampler
+from gammafl.config.simulation import SimulationConfig, make_simulation_config
 from gammafl.core.aggregate import Weighting
 from gammafl.core.compressors import Compressor
+from gammafl.core.inputs import is_number
 from gammafl.core.method import Method
 from gammafl.core.stepsizes import Stepsize, as_stepsize
-from gammafl.federated import rounds, server
-from gammafl.federated.in_process import InProcess
+from gammafl.federated import server
+from gammafl.federated.limits import NO_LIMITS, Limits
+from gammafl.federated.models import flatten
 from gammafl.federated.plan import Plan
-from gammafl.federated.residuals import ResidualStore
-from gammafl.federated.rounds import Record
-from gammafl.federated.summary import summarise
-from gammafl.methods.registry import resolve
-from gammafl.runs.progress import show_bytes, show_metric
+from gammafl.federated.records import RoundRecord, Summary
+from gammafl.files.tensor_files import DAMAGED, Tensors
+from gammafl.methods.registry import label_of, resolve
+from gammafl.runs.directory import RunDirectory
+from gammafl.runs.identity import with_digests, without_addresses
+from gammafl.runs.progress import Progress, Silent, show_progress
+from gammafl.runs.runner import Names, OnRound, Resources, run, session
+from gammafl.runs.stores import InMemory, Store, on_disk
 from gammafl.tasks.fast.replicas import Loss
 from gammafl.tasks.flat_module import Buffers
-from gammafl.tasks.torch_task import Metric
+from gammafl.tasks.torch_task import Metric, TorchTask
 from gammafl.tasks.user_task import torch_task
 
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """What `simulate` returns: summary.json's keys, a record a round, and the trained module.
+    """What `simulate` returns: the summary, a record of each round, and the trained modules.
 
     Printed, or at the end of a notebook's cell, it shows the essentials of the summary.
     """
 
-    summary: dict[str, Any]
-    rounds: list[Record]
+    summary: Summary
+    rounds: list[RoundRecord]
     model: nn.Module
     averaged_model: nn.Module | None
 
     def __repr__(self) -> str:
-        return f"Result({', '.join(f'{name}: {value}' for name, value in self._essentials().items())})"
+        return f"Result({', '.join(f'{name}: {value}' for name, value in self.summary.essentials().items())})"
 
     def _repr_html_(self) -> str:
-        rows = (f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in self._essentials().items())
+        shown = self.summary.essentials()
+        rows = (f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in shown.items())
         return f"<table>{''.join(rows)}</table>"
-
-    def _essentials(self) -> dict[str, str]:
-        """Names and values of the summary, as they are shown."""
-        about, metric = self.summary, self.summary["metric"]
-        of_dense = about["uplink_bytes_per_client"] / about["dense_bytes_per_client"]
-        averaged = {} if about["averaged"] is None else {f"averaged {metric}": show_metric(metric, about["averaged"])}
-        return {
-            "task": about["task"],
-            "method": about["method"] if len(about["method"]) <= 120 else about["method"][:119] + "…",
-            "rounds": str(about["rounds"]),
-            metric: show_metric(metric, about["final"]),
-            **averaged,
-            "uplink": f"{show_bytes(about['uplink_bytes'])}, {100 * of_dense:.3g}% of dense",
-        }
 
 
 def simulate(
@@ -74,88 +68,181 @@ def simulate(
     client_datasets: Sequence[Dataset[Any]],
     test_dataset: Dataset[Any],
     *,
-    method: str | Method | Compressor = "gamma-fedht",
+    method: str | Method | Compressor | Callable[..., Method] = "gamma-fedht",
+    keep: float = 0.01,
+    # training
     stepsize: Stepsize | float,
     iterations: int,
     local_steps: int = 5,
     participation: float = 0.5,
     batch_size: int = 50,
     sampler: Sampler = "replacement",
-    seed: int = 0,
-    keep: float = 0.01,
     loss: Loss | None = None,
-    weights: Weighting = "paper",
-    metric: Metric = "accuracy",
     buffers: Buffers = "refuse",
+    weights: Weighting = "paper",
     averaging: Literal["tail", "exponential", "none"] = "tail",
+    seed: int = 0,
+    # evaluation
+    metric: Metric = "accuracy",
     evaluate_every: int = 20,
-    on_round: Callable[[Record], None] | None = None,
+    # what goes wrong, and what is refused
+    faults: Mapping[str, float | bool] | Faults | None = None,
+    limits: Limits = NO_LIMITS,
+    # where it runs and what is shown; no result depends on these
+    out: str | Path | None = None,
+    name: str = "custom",
+    threads: int | None = None,
+    residual_memory_mb: float | None = None,
+    checkpoint_seconds: float = 10.0,
+    progress: bool = False,
+    on_round: OnRound | None = None,
 ) -> Result:
-    """Trains a copy of `model` on `client_datasets`, one a client, by Algorithm 1.
+    """Trains a copy of `model` on `client_datasets`, one for each client, by Algorithm 1.
 
-    method        a value such as `gf.top_k(keep=0.01)`, or a name or expression such as "top-k"
-    keep          the kept fraction, for a method that is given by name
-    stepsize      γ_t: a number, or a function of t such as `gf.InverseDecay(50, 500)`
-    iterations    T, a multiple of `local_steps` (E)
-    sampler       batches are drawn anew in each step ("replacement"), or in passes over a client's samples, each in a
-                  new order ("epochs") or all in one ("epochs-fixed")
-    loss          a mean over a batch; by default cross-entropy
-    metric        what is reported of the test set
-    buffers       what becomes of running statistics: "travel" or "local"
-    averaging     of the server's model: over the last tenth of the rounds ("tail"), "exponential" or "none"
-    on_round      a function that sees each record
+    method          a value such as `gf.top_k(keep=0.01)`, or a name or expression such as "top-k"
+    keep            the kept fraction, for a method that is given by name
+    stepsize        γ_t: a number, or a function of t such as `gf.InverseDecay(50, 500)`
+    iterations      T, a multiple of `local_steps` (E)
+    participation   the share of the clients that a round picks
+    sampler         batches are drawn at random in each step ("replacement"), or in passes over a client's samples, each
+                    in a new order ("epochs") or all in the same order ("epochs-fixed")
+    loss            a mean over a batch; by default cross-entropy
+    buffers         what becomes of running statistics: "travel" or "local"
+    weights         what an upload counts: "paper" is (n/|S|)·p_i, "normalized" divides that by its sum
+    averaging       of the server's model: over the last tenth of the rounds ("tail"), "exponential" or "none"
+    metric          what is reported of the test set: "accuracy", "perplexity" or "loss"
+    evaluate_every  rounds between two evaluations
+    faults          what goes wrong with a picked client, and how often: `{"lost": 0.1, "absent": 0.05}`; the kinds are
+                    the keys of `faults` in `gammafl tasks logistic-mini`
+    limits          what an upload may be at the most: `gf.Limits(entries=1000, norm=5.0)`
+    out             a run directory. The same call goes on with a run that was interrupted there, and returns the result
+                    of a finished one; a call with other arguments is refused. Without it, all is in memory
+    name            what the task is called in summaries and reports
+    threads         clients that train at a time; by default one for each core
+    residual_memory_mb  memory for the clients' residuals; further ones are on disk
+    checkpoint_seconds  time between two checkpoints in `out`; 0: after every round
+    progress        show a progress bar, or lines where there is no terminal
+    on_round        a function that is called with the `gf.RoundRecord` of each round that is run
 
     Data sets that draw random numbers should draw them from torch, whose state the seed fixes.
+
+    >>> import torch
+    >>> from torch.utils.data import TensorDataset
+    >>> x = torch.randn(300, 4, generator=torch.Generator().manual_seed(0))
+    >>> data = [TensorDataset(part, (part.sum(1) > 0).long()) for part in x.split(60)]
+    >>> result = simulate(torch.nn.Linear(4, 2), data[:4], data[4], stepsize=0.1, iterations=100)
+    >>> result.summary.rounds, len(result.rounds), result.rounds[-1].evaluated
+    (20, 20, True)
     """
-    _check_arguments(participation, batch_size, seed, evaluate_every, averaging, sampler)
-    task = torch_task(
-        model, client_datasets, test_dataset, batch_size, loss=loss, metric=metric, buffers=buffers, name="custom"
-    )
-    chosen, stepsize = resolve(method, keep=keep), as_stepsize(stepsize)
-    plan = Plan(
+    resources = _resources(threads, residual_memory_mb, checkpoint_seconds)
+    require(isinstance(limits, Limits), f"limits must be gf.Limits(…), got {limits!r}")
+    require(isinstance(name, str), f"name must be text, got {name!r}")
+    shown = show_progress() if progress else nullcontext(Silent())
+    with _words_of_python(), session(resources) as began, shown as seen:
+        task = torch_task(
+            model, client_datasets, test_dataset, batch_size, loss=loss, metric=metric, buffers=buffers, name=name
+        )
+        chosen, gamma = resolve(method, keep=keep), as_stepsize(stepsize)
+        arguments = {
+            "task": name,
+            "method": without_addresses(str(chosen)),
+            "method_parts": without_addresses(repr(chosen)),
+            "stepsize": without_addresses(repr(gamma)),
+            "seed": seed,
+            "iterations": iterations,
+            "local_steps": local_steps,
+            "clients": len(task.clients),
+            "participation": participation,
+            "batch_size": batch_size,
+            "sampler": sampler,
+            "weights": weights,
+            "loss": getattr(task.loss, "__qualname__", without_addresses(repr(task.loss))),
+            "metric": metric,
+            "buffers": buffers,
+            "averaging": averaging,
+            "evaluate_every": evaluate_every,
+            "faults": {} if faults is None else faults,
+            "limits": {key: value for key, value in asdict(limits).items() if value is not None},
+        }
+        plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in arguments.items()}
+        config = make_simulation_config(plain)
+        plan = _plan(config, task, chosen, gamma, limits)
+        work = _Work(task, plan, Names(config.task, config.method, label_of(config.method)), resources, seen, on_round)
+        return work.in_memory(began) if out is None else work.in_directory(began, Path(out), config)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A simulation that is about to run."""
+
+    task: TorchTask
+    plan: Plan
+    names: Names
+    resources: Resources
+    progress: Progress
+    on_round: OnRound | None
+
+    def in_memory(self, began: float) -> Result:
+        return self._run(InMemory(), began)
+
+    def in_directory(self, began: float, path: Path, arguments: SimulationConfig) -> Result:
+        """Goes on with what is there already; a finished run is read."""
+        directory, config = RunDirectory(path), with_digests(arguments, self.plan, self.task)
+        if directory.holds(config) and (summary := directory.summary()) is not None:
+            averaged = None if summary.averaged is None else self._stored(directory, directory.averaged_model_file)
+            return Result(summary, directory.records(), self._stored(directory, directory.model_file), averaged)
+        with on_disk(directory, config, self.plan, self.progress.say) as store:
+            return self._run(store, began)
+
+    def _run(self, store: Store, began: float) -> Result:
+        finished = run(self.plan, self.names, store, self.resources, self.progress, began, self.on_round)
+        state = finished.state
+        averaged = None if state.average is None else self.task.module_with(state.average)
+        return Result(finished.summary, finished.records, self.task.module_with(state.model), averaged)
+
+    def _stored(self, directory: RunDirectory, path: Path) -> nn.Module:
+        try:
+            return self.task.module_with(flatten(dict(Tensors(path)), self.plan.layout, path.name))
+        except (*DAMAGED, OSError) as error:
+            advice = f"remove {directory.summary_file}, and the same call makes it again"
+            raise InputError(f"{path} can't be used ({error}); {advice}") from None
+
+
+def _plan(config: SimulationConfig, task: TorchTask, method: Method, stepsize: Stepsize, limits: Limits) -> Plan:
+    return Plan(
         task=task,
-        method=chosen,
+        method=method,
         stepsize=stepsize,
-        iterations=iterations,
-        local_steps=local_steps,
-        participants=max(1, round(participation * len(task.clients))),
-        seed=seed,
-        weights=weights,
-        averaging=server.AVERAGINGS[averaging],
-        evaluation=EvaluationSettings(every=evaluate_every),
-        sampler=sampler,
+        iterations=config.iterations,
+        local_steps=config.local_steps,
+        participants=config.participants,
+        seed=config.seed,
+        weights=config.weights,
+        averaging=server.AVERAGINGS[config.averaging],
+        evaluation=EvaluationSettings(every=config.evaluate_every),
+        faults=config.faults,
+        upload_limits=limits,
+        sampler=config.sampler,
     )
-    began = time.perf_counter()
-    with torch.random.fork_rng(devices=[]), _torch_threads_restored():
-        state = rounds.start(plan)
-        records = []
-        for record in rounds.run_rounds(plan, state, InProcess(plan, ResidualStore(chosen, plan.dim))):
-            records.append(record)
-            if on_round is not None:
-                on_round(record)
-    summary = {"task": task.name, "method": str(chosen), "seed": seed}
-    summary |= summarise(plan, state.totals, records, time.perf_counter() - began)
-    averaged = None if state.average is None else task.module_with(state.average)
-    return Result(summary, records, task.module_with(state.model), averaged)
+
+
+def _resources(threads: Any, residual_memory_mb: Any, checkpoint_seconds: Any) -> Resources:
+    whole = threads is None or (isinstance(threads, int) and not isinstance(threads, bool) and threads >= 1)
+    require(whole, f"threads must be a whole number of at least 1, got {threads!r}")
+    named = {"residual_memory_mb": residual_memory_mb, "checkpoint_seconds": checkpoint_seconds}
+    for name, value in named.items():
+        fits = (name == "residual_memory_mb" and value is None) or (is_number(value) and value >= 0)
+        require(fits, f"{name} must be a number of at least 0, got {value!r}")
+    return Resources(threads, residual_memory_mb, checkpoint_seconds)
 
 
 @contextmanager
-def _torch_threads_restored() -> Iterator[None]:
-    before = torch.get_num_threads()
+def _words_of_python() -> Iterator[None]:
+    """Advice about options of the command line is said in the words of a call."""
     try:
         yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _check_arguments(
-    participation: float, batch_size: int, seed: int, evaluate_every: int, averaging: str, sampler: str
-) -> None:
-    require(0 < participation <= 1, f"participation must be in (0, 1], got {participation}")
-    require(batch_size >= 1, f"batch_size must be at least 1, got {batch_size}")
-    require(seed >= 0, f"seed must not be negative, got {seed}")
-    require(evaluate_every >= 1, f"evaluate_every must be at least 1, got {evaluate_every}")
-    known = ", ".join(server.AVERAGINGS)
-    require(averaging in server.AVERAGINGS, f"averaging must be one of {known}, got {averaging!r}")
-    samplers = ", ".join(get_args(Sampler))
-    require(sampler in get_args(Sampler), f"sampler must be one of {samplers}, got {sampler!r}")
+    except InputError as error:
+        text = str(error).replace("go on with --resume", "call it again").replace("--out", "out=")
+        if text == str(error):
+            raise
+        raise type(error)(text) from None

@@ -25,6 +25,8 @@ from gammafl.tasks.samples import ImageSamples, Samples, Table, TensorSamples
 
 Metric = Literal["accuracy", "perplexity", "loss"]
 FINGERPRINTED = 1000
+WEIGHTS = torch.float32
+"""The precision of all weights."""
 
 
 class TorchTask:
@@ -83,6 +85,33 @@ class TorchTask:
                 for part in samples.batch(np.arange(min(4, len(samples)))):
                     checksum = zlib.crc32(part.contiguous().numpy().tobytes(), checksum)
         return checksum
+
+    def check_precision(self) -> None:
+        """Refuses samples in a precision that the module and the loss can't take, such as numpy's usual float64.
+
+        Of data sets whose samples are made one by one, the first client's and the test set alone are looked at.
+        """
+        named = {f"client_datasets[{i}]": samples for i, samples in enumerate(self.clients)}
+        for name, samples in {**named, "test_dataset": self.test}.items():
+            if not isinstance(samples, TensorSamples) and name not in ("client_datasets[0]", "test_dataset"):
+                continue
+            with torch.random.fork_rng(devices=[]):
+                batch = samples.batch(np.zeros(1, np.int64))
+                odd = [part.dtype for part in batch if part.is_floating_point() and part.dtype != WEIGHTS]
+                if odd and not self._takes(*batch) and self._takes(*map(_converted, batch)):
+                    kind = str(odd[0]).removeprefix("torch.")
+                    raise InputError(
+                        f"{name} holds {kind} numbers, which a model of float32 weights can't be trained on: convert"
+                        " them, as by array.astype(np.float32) or tensor.float()"
+                    )
+
+    def _takes(self, inputs: torch.Tensor, targets: torch.Tensor) -> bool:
+        """Whether module and loss can be trained on such samples; a module may convert them itself."""
+        try:
+            self.loss(self.module_with(self._start.weights.numpy())(inputs), targets).backward()
+        except (RuntimeError, ValueError, TypeError):
+            return False
+        return True
 
     def initial_model(self, rng: np.random.Generator) -> Vector:
         if self._initial is not None:
@@ -177,6 +206,10 @@ def _right_answers(outputs: torch.Tensor, targets: torch.Tensor) -> int:
             f" {list(outputs.shape)} for targets of {list(targets.shape)}. Use metric='loss' or metric='perplexity'"
         )
     return int((outputs.argmax(1) == targets).sum())
+
+
+def _converted(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(WEIGHTS) if tensor.is_floating_point() else tensor
 
 
 def _seed_torch(rng: np.random.Generator) -> None:

@@ -67,4 +67,6 @@ def torch_task(
     from gammafl.tasks.torch_task import TorchTask
 
     clients, test = all_samples(client_datasets, test_dataset)
-    return TorchTask(name, model, clients, test, batch_size, loss or cross_entropy, metric=metric, buffers=buffers)
+    task = TorchTask(name, model, clients, test, batch_size, loss or cross_entropy, metric=metric, buffers=buffers)
+    task.check_precision()
+    return task

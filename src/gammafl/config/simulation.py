@@ -1,0 +1,63 @@
+"""What identifies a run of `gf.simulate`: its arguments, and digests of those that are no plain values."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, ValidationError
+
+from gammafl.config.messages import in_one_line
+from gammafl.config.schema import Faults, RunConfig, Sampler, Settings
+from gammafl.core.errors import InputError
+
+AtLeastOne = Annotated[int, Field(ge=1)]
+
+
+class SimulationConfig(Settings):
+    """The arguments of a call. A run directory holds them as config.toml, and is resumed by the same ones alone."""
+
+    model_config = ConfigDict(strict=True)
+
+    task: str
+    method: str
+    method_parts: str
+    stepsize: str
+    seed: int = Field(ge=0)
+    iterations: AtLeastOne
+    local_steps: AtLeastOne
+    clients: AtLeastOne
+    participation: float = Field(gt=0, le=1)
+    batch_size: AtLeastOne
+    sampler: Sampler
+    weights: Literal["paper", "normalized"]
+    loss: str
+    metric: str
+    buffers: str
+    averaging: Literal["tail", "exponential", "none"]
+    evaluate_every: AtLeastOne
+    data_digest: str = ""
+    model_digest: str = ""
+    faults: Faults = Faults()
+    limits: dict[str, int | float] = Field({})
+
+    @property
+    def participants(self) -> int:
+        """|S|: clients a round, at least one."""
+        return max(1, round(self.participation * self.clients))
+
+
+AnyConfig = RunConfig | SimulationConfig
+"""The configuration of any run directory."""
+
+DIGESTS = {
+    "method_parts": "another method",
+    "data_digest": "other data",
+    "model_digest": "a model with other layers or initial weights",
+}
+"""What it means that a digest differs."""
+
+
+def make_simulation_config(table: dict[str, Any]) -> SimulationConfig:
+    """The configuration of these arguments, or an `InputError` of one line."""
+    try:
+        return SimulationConfig.model_validate(table)
+    except ValidationError as error:
+        raise InputError(in_one_line(error, SimulationConfig)) from None

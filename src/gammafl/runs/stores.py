@@ -1,0 +1,121 @@
+"""Where a run keeps its records and its state: in memory, or in a run directory."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Protocol
+
+from gammafl.config.simulation import AnyConfig
+from gammafl.federated import rounds
+from gammafl.federated.plan import Plan
+from gammafl.federated.records import RoundRecord, Summary
+from gammafl.federated.server import ServerState
+from gammafl.files import private_files
+from gammafl.runs import checkpoint
+from gammafl.runs.checkpoint import Saved
+from gammafl.runs.directory import Ledger, RunDirectory
+from gammafl.tasks.data.catalogue import Say
+
+
+class Store(Protocol):
+    """What the runner needs of either."""
+
+    durable: bool
+    """Whether a checkpoint would outlive the process."""
+
+    def start(self, plan: Plan, say: Say) -> Saved:
+        """The state to go on from; that before the first round if there is no other."""
+        ...
+
+    def scratch(self) -> Path:
+        """A directory for residuals that do not fit into memory."""
+        ...
+
+    def append(self, record: RoundRecord) -> None: ...
+
+    def save(self, saved: Saved) -> None:
+        """A checkpoint of the run after the last record."""
+        ...
+
+    def records(self) -> list[RoundRecord]:
+        """All of the run so far."""
+        ...
+
+    def finish(self, plan: Plan, state: ServerState, summary: Summary) -> None: ...
+
+
+class InMemory:
+    """For a run that ends with its process."""
+
+    durable = False
+
+    def __init__(self) -> None:
+        self._records: list[RoundRecord] = []
+        self._scratch: TemporaryDirectory[str] | None = None
+
+    def start(self, plan: Plan, say: Say) -> Saved:
+        return Saved(rounds.start(plan), {})
+
+    def scratch(self) -> Path:
+        self._scratch = self._scratch or TemporaryDirectory(prefix="gammafl-")
+        return Path(self._scratch.name)
+
+    def append(self, record: RoundRecord) -> None:
+        self._records.append(record)
+
+    def save(self, saved: Saved) -> None:
+        raise NotImplementedError("a run in memory has no checkpoints")
+
+    def records(self) -> list[RoundRecord]:
+        return self._records
+
+    def finish(self, plan: Plan, state: ServerState, summary: Summary) -> None:
+        if self._scratch is not None:
+            self._scratch.cleanup()
+
+
+class OnDisk:
+    """For a run that survives its process: all is in its run directory."""
+
+    durable = True
+
+    def __init__(self, directory: RunDirectory, ledger: Ledger, saved: Saved | None) -> None:
+        self.directory = directory
+        self._ledger = ledger
+        self._saved = saved
+
+    def start(self, plan: Plan, say: Say) -> Saved:
+        return self._saved or Saved(rounds.start(plan), {}, fingerprint=plan.task.fingerprint())
+
+    def scratch(self) -> Path:
+        return self.directory.path / "residuals"
+
+    def append(self, record: RoundRecord) -> None:
+        self._ledger.append(record)
+
+    def save(self, saved: Saved) -> None:
+        checkpoint.save(self.directory.checkpoints, replace(saved, ledger_bytes=self._ledger.sync()))
+
+    def records(self) -> list[RoundRecord]:
+        return self.directory.records()
+
+    def finish(self, plan: Plan, state: ServerState, summary: Summary) -> None:
+        """The models by tensor names, for whoever wants to use them, and last the summary."""
+        shutil.rmtree(self.scratch(), ignore_errors=True)
+        models = {self.directory.model_file: state.model, self.directory.averaged_model_file: state.average}
+        for path, model in models.items():
+            if model is not None:
+                checkpoint.write(path, plan.layout.split(model), mode=private_files.PUBLIC_FILE)
+        self.directory.finish(summary)
+
+
+@contextmanager
+def on_disk(directory: RunDirectory, config: AnyConfig, plan: Plan, say: Say) -> Iterator[OnDisk]:
+    """The store of the run `config` in a directory that no other process uses meanwhile."""
+    with directory.claimed(config):
+        saved = checkpoint.load(directory.checkpoints, plan, directory.ledger_file, say)
+        with directory.open_ledger(0 if saved is None else saved.ledger_bytes) as ledger:
+            yield OnDisk(directory, ledger, saved)
