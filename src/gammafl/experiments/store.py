@@ -85,7 +85,7 @@ def to_json(
 
 def read_document(path: Path) -> dict[str, Any]:
     """What a study.json says; a `ValueError` if it does not say what it must."""
-    document: dict[str, Any] = json.loads(path.read_text())
+    document: dict[str, Any] = json.loads(path.read_text("utf-8"))
     checked(StudyFacts, document)
     return document
 

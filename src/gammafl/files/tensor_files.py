@@ -4,7 +4,6 @@ A checksum says that a file is whole, not who wrote it: what is read here is che
 """
 
 import json
-import os
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from gammafl.core import kernels
-from gammafl.files import private_files
+from gammafl.files import atomic, private_files
 from gammafl.files.reading import require_regular
 
 Tensor = NDArray[Any]
@@ -35,12 +34,18 @@ class Kind(NamedTuple):
     shape: tuple[int, ...]
 
 
-def write(
-    path: Path, tensors: Mapping[str, Tensor], facts: Facts | None = None, mode: int = private_files.FILE
+def replace(
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    facts: Facts | None = None,
+    mode: int = private_files.FILE,
+    previous: Path | None = None,
 ) -> None:
-    """A safetensors file with `facts` and a checksum over all, flushed to disk; an `OSError` leaves no half file.
+    """Writes a safetensors file with `facts` and a checksum, as `atomic.replacing` does. `path` has one writer.
 
-    Written tensor by tensor, since the library's own writer copies all of them.
+    The library's own writer is not used. Its errors have no errno, so a full disk can't be told from one that is
+    read-only; every file that it writes is private; and after kill -9 it leaves a file with a random name that nobody
+    removes. Before version 0.8 it also takes as much memory again as the tensors do.
     """
     header: Facts = {}
     if facts is not None:
@@ -52,30 +57,16 @@ def write(
         header[name] = {"dtype": kind, "shape": tensor.shape, "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    try:
-        with private_files.new_file(path, mode) as stream:
-            stream.write(len(text).to_bytes(8, "little") + text)
-            for tensor in tensors.values():
-                stream.write(np.ascontiguousarray(tensor, TYPES[str(tensor.dtype)][1]).data)
-            stream.flush()
-            os.fsync(stream.fileno())
-    except OSError:
-        path.unlink(missing_ok=True)
-        raise
-
-
-def replace(path: Path, tensors: Mapping[str, Tensor], facts: Facts) -> None:
-    """Writes beside `path` and renames: at any instant, `path` is the old file or the whole new one."""
-    beside = path.with_name(f"{path.name}.part")  # one writer at a time: what a killed one left is overwritten
-    write(beside, tensors, facts)
-    os.replace(beside, path)
-    sync_directory(path.parent)
+    with atomic.replacing(path, mode, one_writer=True, previous=previous) as stream:
+        stream.write(len(text).to_bytes(8, "little") + text)
+        for tensor in tensors.values():
+            stream.write(np.ascontiguousarray(tensor, TYPES[str(tensor.dtype)][1]).data)
 
 
 def read(path: Path) -> tuple[Facts, "Tensors"]:
-    """The facts and the tensors of a file that `write` wrote whole; anything else raises one of `DAMAGED`.
+    """The facts and the tensors of a file that `replace` wrote whole; anything else raises one of `DAMAGED`.
 
-    All tensors are of the two types that `write` knows, and their numbers are finite.
+    All tensors are of the two types that `replace` knows, and their numbers are finite.
     """
     require_regular(path)
     with safe_open(path, framework="numpy") as file:
@@ -126,15 +117,6 @@ class Tensors(Mapping[Any, Tensor]):
 
     def __len__(self) -> int:
         return len(self.names)
-
-
-def sync_directory(directory: Path) -> None:
-    """Renames in `directory` are on disk."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _checksum(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> int:

@@ -1,9 +1,9 @@
 """A run's directory: config.toml, rounds.jsonl, checkpoint/, and when it is done summary.json and the model.
 
 The file of a user's own task or method is part of the configuration: task.sha256 and method.sha256 hold its digest.
+run.lock is empty; the process that runs here holds its lock.
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -18,6 +18,7 @@ from gammafl.config.layers import make_config, read_toml, result_settings, to_to
 from gammafl.config.schema import RunConfig
 from gammafl.core.errors import InputError
 from gammafl.federated.rounds import Record
+from gammafl.files import locks
 from gammafl.files.atomic import write_atomically
 from gammafl.files.disk_errors import storing
 from gammafl.files.reading import Count, Facts, checked, is_there, require_regular
@@ -84,6 +85,7 @@ class RunDirectory:
         self.ledger_file = path / "rounds.jsonl"
         self.summary_file = path / "summary.json"
         self.checkpoints = path / "checkpoint"
+        self.lock_file = path / "run.lock"
 
     def holds(self, config: RunConfig) -> bool:
         """Whether a run of `config` is here; another run, or other files, are an error.
@@ -92,7 +94,8 @@ class RunDirectory:
         with.
         """
         if not self.config_file.exists():
-            if self.path.exists() and any(path.suffix != ".part" for path in self.path.iterdir()):
+            files = self.path.iterdir() if self.path.exists() else ()
+            if any(path.suffix != ".part" and path != self.lock_file for path in files):
                 raise InputError(f"{self.path} is not empty and holds no run; choose another --out")
             return False
         if differences := _differences(self.config(), config):
@@ -117,7 +120,7 @@ class RunDirectory:
     def config(self) -> RunConfig:
         with _reading(self.config_file, "choose another --out"):
             table = read_toml(self.config_file)
-        if not self.config_file.read_text().startswith(HEADING):
+        if not self.config_file.read_text("utf-8").startswith(HEADING):
             raise InputError(
                 f"the run in {self.path} is of gammafl 0.1, which had other settings for methods; choose another --out"
                 " to run it again, or read it with gammafl 0.1"
@@ -130,7 +133,7 @@ class RunDirectory:
         if not self.summary_file.exists():
             return None
         with _reading(self.summary_file, "remove it, and the same command (run: with --resume) writes it again"):
-            summary = json.loads(self.summary_file.read_text())
+            summary = json.loads(self.summary_file.read_text("utf-8"))
             checked(SummaryFacts, summary)
         return summary
 
@@ -139,23 +142,16 @@ class RunDirectory:
         """The directory for a run of `config`, for this process alone."""
         with storing(self.path, "start the run again"):
             self.path.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.path, os.O_RDONLY)
-        try:
-            self._lock(handle)
+            lock = locks.take(
+                self.lock_file, f"another process runs in {self.path}; wait for it or choose another --out"
+            )
+        with lock:
             if not self.holds(config):
                 with storing(self.config_file, "start the run again"):
                     for path, name in self._own_files(config).items():
                         write_atomically(path, digest_of(name).encode())
                     write_atomically(self.config_file, (HEADING + to_toml(config)).encode())
             yield
-        finally:
-            os.close(handle)
-
-    def _lock(self, handle: int) -> None:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(f"another process runs in {self.path}; wait for it or choose another --out") from None
 
     @contextmanager
     def open_ledger(self, keep_bytes: int) -> Iterator["Ledger"]:
@@ -175,7 +171,10 @@ class RunDirectory:
         """The records so far; a line that is still being written is left out."""
         if not self.ledger_file.exists():
             return []
-        with _reading(self.ledger_file, f"remove {self.path} to run it anew"), self.ledger_file.open() as lines:
+        with (
+            _reading(self.ledger_file, f"remove {self.path} to run it anew"),
+            self.ledger_file.open(encoding="utf-8") as lines,
+        ):
             return [_record(line) for line in lines if line.endswith("\n")]
 
     def finish(self, summary: dict[str, Any]) -> None:

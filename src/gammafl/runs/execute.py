@@ -23,7 +23,8 @@ from gammafl.federated.rounds import Record
 from gammafl.federated.server import ServerState
 from gammafl.federated.summary import summarise
 from gammafl.federated.timing import Timing
-from gammafl.files import private_files
+from gammafl.files import private_files, tensor_files
+from gammafl.files.disk_errors import storing
 from gammafl.methods.registry import label_of
 from gammafl.runs import checkpoint
 from gammafl.runs import process_memory as memory
@@ -184,4 +185,5 @@ def _save_models(layout: Layout, path: Path, state: ServerState) -> None:
     models = {"model.safetensors": state.model, "averaged-model.safetensors": state.average}
     for name, model in models.items():
         if model is not None:
-            checkpoint.write(path / name, layout.split(model), mode=private_files.PUBLIC_FILE)
+            with storing(path / name):
+                tensor_files.replace(path / name, layout.split(model), mode=private_files.PUBLIC_FILE)

@@ -280,7 +280,7 @@ def _by_name(dataset: DataSet, folder: Path) -> Contents:
 def _stored_sums(dataset: DataSet) -> dict[str, str]:
     """The checksums that were noted when the cache was filled, for files of which no official one is known."""
     paths = {file.name: dataset.cache / f"{file.name}.sha256" for file in dataset.files}
-    return {name: path.read_text() for name, path in paths.items() if path.is_file()}
+    return {name: path.read_text("utf-8") for name, path in paths.items() if path.is_file()}
 
 
 def _verified(dataset: DataSet, contents: Contents, origin: Path, noted: dict[str, str]) -> Contents:

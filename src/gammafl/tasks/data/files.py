@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
+import platformdirs
+
 from gammafl.core.errors import InputError
 
 CHUNK = 1 << 20
@@ -42,7 +44,7 @@ def cache_directory() -> Path:
     """$GAMMAFL_CACHE, or gammafl in the user's cache directory."""
     if own := os.environ.get("GAMMAFL_CACHE"):
         return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gammafl"
+    return platformdirs.user_cache_path("gammafl", appauthor=False)
 
 
 def find(directory: Path, *names: str) -> Path | None:

@@ -104,7 +104,7 @@ class PypiPackage:
 
     def fetch(self, folder: Path, say: Say) -> None:
         requirement = f"{self.package} --hash=sha256:{self.sha256}"
-        (folder / "requirements.txt").write_text(requirement)
+        (folder / "requirements.txt").write_text(requirement, "utf-8")
         say(f"data: requirements.txt is {requirement}")
         options = ["--no-deps", "--only-binary=:all:", "--require-hashes", "-r", "requirements.txt"]
         _run([sys.executable, "-m", "pip", "download", "-q", *options], folder, say)
