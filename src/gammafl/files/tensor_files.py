@@ -1,6 +1,6 @@
-"""Vectors in a safetensors file: written so that a crash leaves the old file or the new one, read with a checksum.
+"""Tensors in safetensors files, with a checksum.
 
-A checksum says that a file is whole, not who wrote it: what is read here is checked like any other input.
+The checksum shows that a file is complete, but not who wrote it. So the content is checked like any other input.
 """
 
 import json
@@ -21,14 +21,14 @@ Tensor = NDArray[Any]
 Facts = dict[str, Any]
 
 DAMAGED = (SafetensorError, KeyError, TypeError, ValueError, RecursionError)
-"""What is raised of a file that can't be used; an `OSError` says nothing about the file."""
+"""The exceptions for a file whose content can't be used. An `OSError` says nothing about the content."""
 
 TYPES = {"float32": ("F32", "<f4"), "uint8": ("U8", "|u1")}
 FLOATS, BYTES = "F32", "U8"
 
 
 class Kind(NamedTuple):
-    """What a tensor is, as the file's header says: "F32" or "U8", and its shape."""
+    """The type ("F32" or "U8") and the shape of a tensor, from the file's header."""
 
     type: str
     shape: tuple[int, ...]
@@ -64,15 +64,15 @@ def replace(
 
 
 def read(path: Path) -> tuple[Facts, "Tensors"]:
-    """The facts and the tensors of a file that `replace` wrote whole; anything else raises one of `DAMAGED`.
+    """The facts and the tensors of a file that `replace` wrote. Any other file raises one of `DAMAGED`.
 
-    All tensors are of the two types that `replace` knows, and their numbers are finite.
+    The tensors have one of the two types that `replace` writes, and all their values are finite.
     """
     require_regular(path)
     with safe_open(path, framework="numpy") as file:
         facts = json.loads((file.metadata() or {}).get("gammafl", "null"))
     if not isinstance(facts, dict):
-        raise ValueError("it has no facts of gammafl")
+        raise ValueError("gammafl did not write it")
     checksum = facts.pop("checksum", None)
     tensors = Tensors(path)
     if _checksum(facts, tensors) != checksum:
@@ -81,13 +81,16 @@ def read(path: Path) -> tuple[Facts, "Tensors"]:
 
 
 class Tensors(Mapping[Any, Tensor]):
-    """A file's tensors, each read when it is asked for; those with a `prefix` by the number after it."""
+    """The tensors of a file by name. Each access reads one tensor from the disk.
+
+    With a `prefix`, only the tensors whose names start with it. The keys are then the numbers that follow the prefix.
+    """
 
     def __init__(self, path: Path, prefix: str = "") -> None:
         self.path = path
         self.prefix = prefix
         self.kinds: dict[Any, Kind] = {}
-        """What each is, known without reading it."""
+        """The type and shape of each tensor, from the header."""
 
         with safe_open(path, framework="numpy") as file:
             self.names = {self._key(name): name for name in file.keys() if name.startswith(prefix)}  # noqa: SIM118
@@ -95,14 +98,14 @@ class Tensors(Mapping[Any, Tensor]):
                 header = file.get_slice(name)
                 self.kinds[key] = Kind(header.get_dtype(), tuple(header.get_shape()))
         if strange := [kind.type for kind in self.kinds.values() if kind.type not in (FLOATS, BYTES)]:
-            raise ValueError(f"a tensor of type {strange[0]}")
+            raise ValueError(f"it has a tensor of type {strange[0]}")
 
     def _key(self, name: str) -> Any:
         if not self.prefix:
             return name
         text = name.removeprefix(self.prefix)
         if not (text.isascii() and text.isdigit() and len(text) < 20 and str(int(text)) == text):
-            raise ValueError(f"a tensor of name {name[:60]!r}")
+            raise ValueError(f"it has a tensor with the name {name[:60]!r}")
         return int(text)
 
     def __getitem__(self, key: Any) -> Tensor:
