@@ -48,7 +48,7 @@ def write_study(
     notes = [QUICK_NOTE, ""] if results.quick else []
     if settings:
         notes += ["Not the study's own: " + ", ".join(f"{key} = {value}" for key, value in flat(settings).items()), ""]
-    (path / "tables.md").write_text("\n".join([*notes, *(table.markdown() for table in tables)]))
+    (path / "tables.md").write_text("\n".join([*notes, *(table.markdown() for table in tables)]), "utf-8")
     return tables, [file for picture in study.pictures(results) for file in draw(picture, path)]
 
 
