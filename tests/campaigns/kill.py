@@ -26,7 +26,7 @@ import torch
 
 from gammafl.cli import main as cli
 from gammafl.config.layers import make_config
-from gammafl.files import tensor_files
+from gammafl.files import atomic, tensor_files
 from gammafl.runs import checkpoint, runner
 from gammafl.runs import execute as runs
 from gammafl.runs.directory import Ledger
@@ -71,9 +71,9 @@ def mark_phases() -> None:
     runs.run = marked(runner.run, ROUND, FINISHING)  # type: ignore[attr-defined]
     OnDisk.finish = marked(OnDisk.finish, FINISHING)  # type: ignore[method-assign]
     Ledger.append = marked(Ledger.append, LEDGER)  # type: ignore[method-assign]
-    checkpoint.write = marked(checkpoint.write, TENSORS)
+    tensor_files.replace = marked(tensor_files.replace, TENSORS)
     os.replace = marked(os.replace, RENAME)
-    tensor_files.sync_directory = marked(tensor_files.sync_directory, RENAME)
+    atomic.sync_directory = marked(atomic.sync_directory, RENAME)
 
 
 def arguments(path: Path, flavour: str, iterations: int) -> list[str]:

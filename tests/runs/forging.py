@@ -81,7 +81,7 @@ def changes(draw: st.DrawFn, facts: dict[str, Any], names: list[str], dim: int) 
 
 def forge(path: Path, facts: Any, tensors: Any) -> None:
     """A file of these, with a right checksum."""
-    tensor_files.write(path, dict(tensors), {key: value for key, value in facts.items() if key != "checksum"})
+    tensor_files.replace(path, dict(tensors), {key: value for key, value in facts.items() if key != "checksum"})
 
 
 def forge_header(path: Path, text: str, kind: str = "F32") -> None:

@@ -141,12 +141,12 @@ def test_a_full_disk_leaves_the_last_checkpoint_as_it_was(
     tmp_path: Path, whole: tuple[Any, ...], capsys: Capture
 ) -> None:
     path = tmp_path / "run"
-    with failing(tensor_files, "write", 3):
+    with failing(tensor_files, "replace", 3):
         code, err = run(path, capsys)
     check_one_line(code, err, "third checkpoint")
     assert checkpoints(path) == {checkpoint.LAST: 2, checkpoint.PREVIOUS: 1}
     before = (path / "checkpoint" / checkpoint.LAST).read_bytes()
-    with failing(tensor_files, "write", 1):
+    with failing(tensor_files, "replace", 1):
         check_one_line(*run(path, capsys), "still full")
     assert (path / "checkpoint" / checkpoint.LAST).read_bytes() == before
     assert run(path, capsys) == (0, "")
@@ -190,7 +190,7 @@ def test_a_directory_that_can_not_be_written_is_named_with_what_to_do(
 
 
 def _interrupted(path: Path, capsys: Capture) -> None:
-    with failing(tensor_files, "write", 3):
+    with failing(tensor_files, "replace", 3):
         assert run(path, capsys)[0] == 2
 
 

@@ -47,8 +47,8 @@ def watched(umask: int, *folders: Path) -> Iterator[set[str]]:
 
         return wrapper
 
-    def never(*args: Any, **kwargs: Any) -> None:
-        raise AssertionError(f"made first and closed afterwards: {args}")
+    def unchanged(file: Any, mode: int, **kwargs: Any) -> None:
+        assert os.stat(file).st_mode & 0o777 == mode, f"made first and closed afterwards: {file}"
 
     before = os.umask(umask)
     try:
@@ -56,7 +56,7 @@ def watched(umask: int, *folders: Path) -> Iterator[set[str]]:
             for name in MOMENTS:
                 patch.setattr(os, name, looking(getattr(os, name)))
             for name in ("chmod", "fchmod"):
-                patch.setattr(os, name, never)
+                patch.setattr(os, name, unchanged)
             yield seen
     finally:
         os.umask(before)
@@ -68,7 +68,7 @@ def test_checkpoints_and_residuals_of_a_run_are_private_from_the_first_instant(u
     run = tmp_path / "run"
     with watched(umask, run / "checkpoint", run / "residuals") as seen:
         execute(make_config(SETTINGS), run)
-    assert seen == {"writing.safetensors", checkpoint.LAST, checkpoint.PREVIOUS} | {
+    assert seen == {"last.safetensors.part", checkpoint.LAST, checkpoint.PREVIOUS} | {
         name for name in seen if name.startswith("residuals-")
     }
     assert any(name.startswith("residuals-") for name in seen)
@@ -87,8 +87,8 @@ def test_checkpoints_that_were_open_to_others_are_closed_when_a_run_goes_on(tmp_
     execute(make_config(SETTINGS), run)
     (run / "summary.json").unlink()
     (run / "checkpoint").chmod(0o755)
-    (run / "checkpoint" / "writing.safetensors").write_bytes(b"left by a process that was killed")
-    (run / "checkpoint" / "writing.safetensors").chmod(0o644)
+    (run / "checkpoint" / "last.safetensors.part").write_bytes(b"left by a process that was killed")
+    (run / "checkpoint" / "last.safetensors.part").chmod(0o644)
     rounds = (run / "rounds.jsonl").read_bytes()
     (run / "checkpoint" / checkpoint.LAST).unlink()  # one round is left to do
     execute(make_config(SETTINGS), run, resume=True)

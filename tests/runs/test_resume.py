@@ -35,7 +35,7 @@ import json, os, signal, sys
 from pathlib import Path
 from gammafl.config.layers import make_config
 from gammafl.runs.progress import Silent
-from gammafl.runs import checkpoint
+from gammafl.files import tensor_files
 from gammafl.runs.execute import execute
 from gammafl.runs.directory import Ledger
 
@@ -65,7 +65,7 @@ elif where == "half a line":
         append(self, record)
     Ledger.append = half
 elif where == "writing a checkpoint":
-    checkpoint.write = killing(checkpoint.write)
+    tensor_files.replace = killing(tensor_files.replace)
 elif where == "renaming":
     os.replace = killing(os.replace)
 execute(make_config(settings), path, resume=True, progress=Silent())

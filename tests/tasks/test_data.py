@@ -82,7 +82,7 @@ def test_why_the_address_or_the_package_failed_is_said() -> None:
 def test_a_route_that_is_none_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(gf.InputError, match=r"did you mean 'apt'.*it has --via apt"):
         fetch(dataset(Shelf(CONTENT), Shelf(CONTENT)), lambda _: None, via="atp")
-    with pytest.raises(gf.InputError, match="no package manager brings two-files"):
+    with pytest.raises(gf.InputError, match="no package manager has two-files"):
         fetch(dataset(Shelf(CONTENT)), lambda _: None, via="apt")
 
 

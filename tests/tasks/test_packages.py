@@ -59,7 +59,7 @@ def test_a_command_is_shown_before_it_runs(fake: Fake, folder: Path, tmp_path: P
 
 def test_an_npm_archive_of_another_sha256_is_refused(fake: Fake, folder: Path) -> None:
     fake("npm", "printf other > data-1.0.tgz")
-    with pytest.raises(gf.InputError, match=r"data-1\.0\.tgz has the sha256 .*: not opened"):
+    with pytest.raises(gf.InputError, match=r"data-1\.0\.tgz has the sha256 .*; it was not opened"):
         NpmPackage("data@1.0", "data-1.0.tgz", sha256(b"content")).fetch(folder, nothing)
 
 
@@ -115,9 +115,9 @@ def test_a_failure_says_command_exit_code_and_last_words(does: str, expected: st
 
 
 def test_a_package_manager_that_is_not_there_is_named(fake: Fake, folder: Path) -> None:
-    with pytest.raises(gf.InputError, match="there is no npm here"):
+    with pytest.raises(gf.InputError, match="npm is not installed"):
         NpmPackage("data@1.0", "data-1.0.tgz", "").fetch(folder, nothing)
-    with pytest.raises(gf.InputError, match="there is no apt-get here"):
+    with pytest.raises(gf.InputError, match="apt-get is not installed"):
         DebianPackage("data").fetch(folder, nothing)
 
 

@@ -71,8 +71,8 @@ def test_a_file_arrives(base: str, tmp_path: Path) -> None:
     ("name", "expected"),
     [
         ("missing", "/missing answers 404 Not Found"),
-        ("short", "/short broke off after 8 of 9 bytes"),
-        ("endless", "/endless is larger than the 1000 bytes"),
+        ("short", "/short ended after 8 of 9 bytes"),
+        ("endless", "/endless is larger than 1000 bytes"),
         ("silent", "did not answer within 0.2 seconds"),
     ],
 )
@@ -89,7 +89,7 @@ def test_a_bad_answer_is_one_clear_line(
 
 def test_a_server_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "*")
-    with pytest.raises(gf.InputError, match=r"^nowhere\.invalid can't be found: no network, or no such name$"):
+    with pytest.raises(gf.InputError, match=r"^nowhere\.invalid can't be found: there is no network, or no such name$"):
         fetch("http://nowhere.invalid", "file", tmp_path)
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # bound, and nobody listens

@@ -31,7 +31,7 @@ def make_config(*layers: Mapping[str, Any]) -> RunConfig:
 
 def read_toml(path: Path) -> Table:
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise InputError(f"can't read the configuration {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

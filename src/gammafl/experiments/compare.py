@@ -115,7 +115,8 @@ def _report(out: Path, summaries: list[Summary]) -> Comparison:
         runs.setdefault(summary.method, []).append(records)
     picture = out / "comparison.png"
     with storing(out, "run it again: what is finished is kept"):
-        (out / "comparison.json").write_text(json.dumps([summary.table() for summary in summaries], indent=2) + "\n")
-        (out / "comparison.md").write_text(table.markdown())
+        tables = json.dumps([summary.table() for summary in summaries], indent=2)
+        (out / "comparison.json").write_text(tables + "\n", "utf-8")
+        (out / "comparison.md").write_text(table.markdown(), "utf-8")
         plot_comparison(runs, first.metric, title, picture)
     return Comparison(table, picture, summaries)

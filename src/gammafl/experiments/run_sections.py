@@ -35,7 +35,7 @@ class Loaded:
     curve: Mapping[str, Sequence[float]]
 
     def config_text(self) -> str:
-        return (self.path / "config.toml").read_text()
+        return (self.path / "config.toml").read_text("utf-8")
 
 
 def is_run(path: Path) -> bool:
@@ -63,7 +63,7 @@ def load(path: Path) -> Loaded:
 def comparison_section(path: Path) -> Section:
     """All methods side by side, as `gammafl compare` left them."""
     try:
-        summaries = [checked(Summary, table) for table in json.loads((path / "comparison.json").read_text())]
+        summaries = [checked(Summary, table) for table in json.loads((path / "comparison.json").read_text("utf-8"))]
         runs = [load(path / folder(summary.method, summary.seed)) for summary in summaries]
         table = comparison_table("All methods at equal traffic", summaries)
         title = f"Comparison on {summaries[0].task}"

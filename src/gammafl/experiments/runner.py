@@ -73,7 +73,7 @@ class Campaign:
         if job.path in self.done:
             return self._begin_followers(trial, self.done[job.path])
         if self.options.collect and (told := job.path / DIVERGED).exists():
-            self.diverged[job.path.name] = told.read_text().strip()
+            self.diverged[job.path.name] = told.read_text("utf-8").strip()
         new = job.path not in self._asked  # two places of the grid may be one configuration
         self._asked.add(job.path)
         return [job] if new else []
@@ -143,7 +143,7 @@ def run_campaign(campaign: Campaign, progress: Progress) -> int:
 
     def give_up(job: "StudyJob", error: DivergedError) -> None:
         campaign.diverged[job.path.name] = str(error)
-        (job.path / DIVERGED).write_text(f"{error}\n")
+        (job.path / DIVERGED).write_text(f"{error}\n", "utf-8")
         overall.say(f"{job.path.name} diverged and is left out: {error}")
 
     run_jobs(jobs, follow, options.workers, overall, give_up)

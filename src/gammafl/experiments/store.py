@@ -48,7 +48,7 @@ def write_study(
     notes = [QUICK_NOTE, ""] if results.quick else []
     if settings:
         notes += ["Not the study's own: " + ", ".join(f"{key} = {value}" for key, value in flat(settings).items()), ""]
-    (path / "tables.md").write_text("\n".join([*notes, *(table.markdown() for table in tables)]))
+    (path / "tables.md").write_text("\n".join([*notes, *(table.markdown() for table in tables)]), "utf-8")
     return tables, [file for picture in study.pictures(results) for file in draw(picture, path)]
 
 
@@ -85,7 +85,7 @@ def to_json(
 
 def read_document(path: Path) -> dict[str, Any]:
     """What a study.json says; a `ValueError` if it does not say what it must."""
-    document: dict[str, Any] = json.loads(path.read_text())
+    document: dict[str, Any] = json.loads(path.read_text("utf-8"))
     checked(StudyFacts, document)
     return document
 

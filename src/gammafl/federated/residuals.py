@@ -1,6 +1,5 @@
 """The memory of each client that ever took part; on disk what a budget leaves no room for."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -84,7 +83,7 @@ class ResidualStore:
         try:
             private_files.make_directory(folder)
             with private_files.new_file(path) as file:
-                os.posix_fallocate(file.fileno(), 0, 4 * rows * self.dim)  # a full disk shows here, not in mid-write
+                private_files.reserve(file, 4 * rows * self.dim)  # a full disk shows here, not in mid-write
         except OSError as error:
             raise InputError(f"no room for {path} ({error.strerror}); make room, then go on with --resume") from None
         self._files += 1

@@ -1,1 +1,1 @@
-"""Files that outlive a crash, a full disk and a forger."""
+"""Reading and writing files safely: after a crash, on a full disk, and when a file is damaged or forged."""

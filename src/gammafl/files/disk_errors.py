@@ -1,4 +1,4 @@
-"""What to do when something can't be stored."""
+"""Errors of the disk as messages that say what to do."""
 
 import errno
 from collections.abc import Iterator
@@ -15,7 +15,13 @@ NO_SUCH_PLACE = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOENT, errno.
 def storing(
     path: Path | str, then: str = "go on with --resume", elsewhere: str = "choose another --out"
 ) -> Iterator[None]:
-    """A disk that is full or can't be written becomes an `InputError` that names the file and the fix."""
+    """Turns an `OSError` of a write into an `InputError` that names the file and the fix.
+
+    Arguments:
+        path: the file or directory that is written.
+        then: what the user does once the disk is in order.
+        elsewhere: how the user chooses another place.
+    """
     try:
         yield
     except OSError as error:

@@ -1,18 +1,27 @@
-"""Files and directories that only their owner can read, from the instant they are there and whatever the umask."""
+"""Files and directories that only their owner can read, from their creation on and with any umask.
+
+On Windows the modes have no effect: there a file has the permissions of its directory.
+"""
 
 import os
 from io import BufferedWriter
 from pathlib import Path
 
 DIRECTORY, FILE = 0o700, 0o600
+"""The permissions of private directories and files."""
+
 PUBLIC_FILE = 0o666
-"""What the umask leaves of it: for files that are made to be given away."""
+"""The permissions of files that are made for others to use. The umask restricts them further."""
 
 OTHERS = 0o077
+CHUNK_BYTES = 1 << 20
 
 
 def make_directory(path: Path) -> None:
-    """`path`, and what is missing above it. One that is there already becomes private; what is above it stays."""
+    """Creates `path` and its missing parents as private directories.
+
+    If `path` exists, it becomes private. Parents that exist stay as they are.
+    """
     for missing in reversed([path, *path.parents]):
         if not missing.exists():
             missing.mkdir(DIRECTORY, exist_ok=True)
@@ -21,7 +30,17 @@ def make_directory(path: Path) -> None:
 
 
 def new_file(path: Path, mode: int = FILE) -> BufferedWriter:
-    """`path` for writing, empty and new: what was there under this name is gone, with its mode and its readers."""
+    """Opens `path` for writing as a new file. A file of this name is removed first, so nobody has the new one open."""
     path.unlink(missing_ok=True)
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     return os.fdopen(handle, "wb")
+
+
+def reserve(stream: BufferedWriter, size: int) -> None:
+    """Makes an empty file `size` zero bytes long and reserves its place on the disk; an `OSError` if that is full."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(stream.fileno(), 0, size)
+        return
+    zeros = bytes(min(size, CHUNK_BYTES))  # macOS and Windows
+    while size > 0:
+        size -= stream.write(zeros[:size])

@@ -1,4 +1,4 @@
-"""What a file says is looked at before it is believed: anybody may have written it."""
+"""Checks of what a file contains, before it is used: anybody may have written it."""
 
 import stat
 from pathlib import Path
@@ -7,11 +7,11 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 Count = Annotated[int, Field(ge=0, le=2**62)]
-"""Far beyond anything that is counted, and still a number that messages and sums can hold."""
+"""A count. The limit is far above any real count, and sums of a few counts still fit into 64 bits."""
 
 
 class Facts(BaseModel):
-    """What a file must say, and of which type each part is."""
+    """The base of models that state which fields a file must have, and their types."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
@@ -19,10 +19,10 @@ class Facts(BaseModel):
 SomeFacts = TypeVar("SomeFacts", bound=Facts)
 
 
-def checked(kind: type[SomeFacts], found: Any) -> SomeFacts:
-    """`found` as facts of a kind; a `ValueError` of one line that names the first that is missing or wrong."""
+def checked(kind: type[SomeFacts], raw: Any) -> SomeFacts:
+    """Checks `raw` against `kind`. A `ValueError` names the first field that is missing or wrong, in one line."""
     try:
-        return kind.model_validate(found)
+        return kind.model_validate(raw)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part)[:40].encode("unicode_escape").decode() for part in first["loc"])
@@ -30,7 +30,7 @@ def checked(kind: type[SomeFacts], found: Any) -> SomeFacts:
 
 
 def is_there(path: Path) -> bool:
-    """Whether anything has this name, be it a link that leads nowhere; an `OSError` where that can't be told."""
+    """Whether a file of any kind has this name, even a broken link. An `OSError` if the directory can't be read."""
     try:
         path.lstat()
     except FileNotFoundError:
@@ -39,6 +39,6 @@ def is_there(path: Path) -> bool:
 
 
 def require_regular(path: Path) -> None:
-    """Refuses, by a `ValueError`, what is no file of bytes: opening a pipe waits until somebody writes to it."""
+    """Raises a `ValueError` if `path` is no regular file. To open a pipe, for example, would wait for a writer."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise ValueError("it is not a regular file")

@@ -1,10 +1,9 @@
-"""Vectors in a safetensors file: written so that a crash leaves the old file or the new one, read with a checksum.
+"""Tensors in safetensors files, with a checksum.
 
-A checksum says that a file is whole, not who wrote it: what is read here is checked like any other input.
+The checksum shows that a file is complete, but not who wrote it. So the content is checked like any other input.
 """
 
 import json
-import os
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,32 +14,38 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from gammafl.core import kernels
-from gammafl.files import private_files
+from gammafl.files import atomic, private_files
 from gammafl.files.reading import require_regular
 
 Tensor = NDArray[Any]
 Facts = dict[str, Any]
 
 DAMAGED = (SafetensorError, KeyError, TypeError, ValueError, RecursionError)
-"""What is raised of a file that can't be used; an `OSError` says nothing about the file."""
+"""The exceptions for a file whose content can't be used. An `OSError` says nothing about the content."""
 
 TYPES = {"float32": ("F32", "<f4"), "uint8": ("U8", "|u1")}
 FLOATS, BYTES = "F32", "U8"
 
 
 class Kind(NamedTuple):
-    """What a tensor is, as the file's header says: "F32" or "U8", and its shape."""
+    """The type ("F32" or "U8") and the shape of a tensor, from the file's header."""
 
     type: str
     shape: tuple[int, ...]
 
 
-def write(
-    path: Path, tensors: Mapping[str, Tensor], facts: Facts | None = None, mode: int = private_files.FILE
+def replace(
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    facts: Facts | None = None,
+    mode: int = private_files.FILE,
+    previous: Path | None = None,
 ) -> None:
-    """A safetensors file with `facts` and a checksum over all, flushed to disk; an `OSError` leaves no half file.
+    """Writes a safetensors file with `facts` and a checksum, as `atomic.replacing` does. `path` has one writer.
 
-    Written tensor by tensor, since the library's own writer copies all of them.
+    The library's own writer is not used. Its errors have no errno, so a full disk can't be told from one that is
+    read-only; every file that it writes is private; and after kill -9 it leaves a file with a random name that nobody
+    removes. Before version 0.8 it also takes as much memory again as the tensors do.
     """
     header: Facts = {}
     if facts is not None:
@@ -52,36 +57,22 @@ def write(
         header[name] = {"dtype": kind, "shape": tensor.shape, "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    try:
-        with private_files.new_file(path, mode) as stream:
-            stream.write(len(text).to_bytes(8, "little") + text)
-            for tensor in tensors.values():
-                stream.write(np.ascontiguousarray(tensor, TYPES[str(tensor.dtype)][1]).data)
-            stream.flush()
-            os.fsync(stream.fileno())
-    except OSError:
-        path.unlink(missing_ok=True)
-        raise
-
-
-def replace(path: Path, tensors: Mapping[str, Tensor], facts: Facts) -> None:
-    """Writes beside `path` and renames: at any instant, `path` is the old file or the whole new one."""
-    beside = path.with_name(f"{path.name}.part")  # one writer at a time: what a killed one left is overwritten
-    write(beside, tensors, facts)
-    os.replace(beside, path)
-    sync_directory(path.parent)
+    with atomic.replacing(path, mode, one_writer=True, previous=previous) as stream:
+        stream.write(len(text).to_bytes(8, "little") + text)
+        for tensor in tensors.values():
+            stream.write(np.ascontiguousarray(tensor, TYPES[str(tensor.dtype)][1]).data)
 
 
 def read(path: Path) -> tuple[Facts, "Tensors"]:
-    """The facts and the tensors of a file that `write` wrote whole; anything else raises one of `DAMAGED`.
+    """The facts and the tensors of a file that `replace` wrote. Any other file raises one of `DAMAGED`.
 
-    All tensors are of the two types that `write` knows, and their numbers are finite.
+    The tensors have one of the two types that `replace` writes, and all their values are finite.
     """
     require_regular(path)
     with safe_open(path, framework="numpy") as file:
         facts = json.loads((file.metadata() or {}).get("gammafl", "null"))
     if not isinstance(facts, dict):
-        raise ValueError("it has no facts of gammafl")
+        raise ValueError("gammafl did not write it")
     checksum = facts.pop("checksum", None)
     tensors = Tensors(path)
     if _checksum(facts, tensors) != checksum:
@@ -90,13 +81,16 @@ def read(path: Path) -> tuple[Facts, "Tensors"]:
 
 
 class Tensors(Mapping[Any, Tensor]):
-    """A file's tensors, each read when it is asked for; those with a `prefix` by the number after it."""
+    """The tensors of a file by name. Each access reads one tensor from the disk.
+
+    With a `prefix`, only the tensors whose names start with it. The keys are then the numbers that follow the prefix.
+    """
 
     def __init__(self, path: Path, prefix: str = "") -> None:
         self.path = path
         self.prefix = prefix
         self.kinds: dict[Any, Kind] = {}
-        """What each is, known without reading it."""
+        """The type and shape of each tensor, from the header."""
 
         with safe_open(path, framework="numpy") as file:
             self.names = {self._key(name): name for name in file.keys() if name.startswith(prefix)}  # noqa: SIM118
@@ -104,14 +98,14 @@ class Tensors(Mapping[Any, Tensor]):
                 header = file.get_slice(name)
                 self.kinds[key] = Kind(header.get_dtype(), tuple(header.get_shape()))
         if strange := [kind.type for kind in self.kinds.values() if kind.type not in (FLOATS, BYTES)]:
-            raise ValueError(f"a tensor of type {strange[0]}")
+            raise ValueError(f"it has a tensor of type {strange[0]}")
 
     def _key(self, name: str) -> Any:
         if not self.prefix:
             return name
         text = name.removeprefix(self.prefix)
         if not (text.isascii() and text.isdigit() and len(text) < 20 and str(int(text)) == text):
-            raise ValueError(f"a tensor of name {name[:60]!r}")
+            raise ValueError(f"it has a tensor with the name {name[:60]!r}")
         return int(text)
 
     def __getitem__(self, key: Any) -> Tensor:
@@ -126,15 +120,6 @@ class Tensors(Mapping[Any, Tensor]):
 
     def __len__(self) -> int:
         return len(self.names)
-
-
-def sync_directory(directory: Path) -> None:
-    """Renames in `directory` are on disk."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _checksum(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> int:

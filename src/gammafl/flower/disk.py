@@ -1,12 +1,10 @@
 """What a client keeps on its disk, so that a restart loses nothing: residual, open upload, and the model it holds."""
 
-import fcntl
 import logging
 import os
 import re
 import secrets
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,7 +20,7 @@ from gammafl.core.method import Method
 from gammafl.core.wire import decode
 from gammafl.federated.client import Outbox
 from gammafl.federated.exchange import ClientFacts, ClientState
-from gammafl.files import private_files, tensor_files
+from gammafl.files import locks, private_files, tensor_files
 from gammafl.files.disk_errors import storing
 from gammafl.files.reading import Count, Facts, checked, is_there
 from gammafl.files.tensor_files import BYTES, FLOATS, Kind
@@ -32,9 +30,6 @@ from gammafl.methods.description import describe
 
 LOG = logging.getLogger("flwr")
 """Flower's own, so that what we say is where an operator looks."""
-
-LOCK_SECONDS = 0.2
-"""Between two looks at a lock that another process holds."""
 
 FORMAT = 2
 """Of a client's state."""
@@ -75,25 +70,14 @@ class ClientDisk:
         """For this process alone; waits so long for another that still trains, as one that outlived its SuperNode."""
         with storing(self.lock_file.parent, "it takes part", ELSEWHERE):
             private_files.make_directory(self.lock_file.parent)
-            handle = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, private_files.FILE)
-        try:
-            self._lock(handle, time.monotonic() + seconds)
+            lock = locks.take(
+                self.lock_file,
+                f"another process still trains as client {self.name}; end it, or wait for it",
+                seconds,
+                lambda: LOG.warning("gammafl: another process trains as client %s; waiting for it", self.name),
+            )
+        with lock:
             yield
-        finally:
-            os.close(handle)
-
-    def _lock(self, handle: int, deadline: float) -> None:
-        waiting = False
-        while True:
-            try:
-                return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if not waiting:
-                    LOG.warning("gammafl: another process trains as client %s; waiting for it", self.name)
-                    waiting = True
-            if time.monotonic() > deadline:
-                raise InputError(f"another process still trains as client {self.name}; end it, or wait for it")
-            time.sleep(LOCK_SECONDS)
 
     def forget(self) -> None:
         """The training is over: this client's files go, and the folder with the last of them."""

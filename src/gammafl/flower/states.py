@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import platformdirs
+
 from gammafl.core.errors import InputError, require
 
 PREFIX = "training-"
@@ -34,7 +36,7 @@ def state_directory() -> Path:
     """$GAMMAFL_STATE, or gammafl in the user's directory for state."""
     if own := os.environ.get("GAMMAFL_STATE"):
         return Path(own)
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "gammafl"
+    return platformdirs.user_state_path("gammafl", appauthor=False)
 
 
 def simulation_directory() -> Path:

@@ -84,20 +84,8 @@ def save(directory: Path, saved: Saved) -> None:
         "phase_seconds": dict(saved.phase_seconds),
         "fingerprint": saved.fingerprint,
     }
-    write(directory / "writing.safetensors", tensors, facts)
-    with storing(directory):
-        if is_there(directory / LAST):
-            os.replace(directory / LAST, directory / PREVIOUS)
-        os.replace(directory / "writing.safetensors", directory / LAST)
-        tensor_files.sync_directory(directory)
-
-
-def write(
-    path: Path, tensors: Mapping[str, Vector], facts: dict[str, Any] | None = None, mode: int = private_files.FILE
-) -> None:
-    """`tensor_files.write`, with advice where the disk is full."""
-    with storing(path):
-        tensor_files.write(path, tensors, facts, mode)
+    with storing(directory / LAST):
+        tensor_files.replace(directory / LAST, tensors, facts, previous=directory / PREVIOUS)
 
 
 def load(directory: Path, plan: Plan, ledger: Path, say: Say) -> Saved | None:

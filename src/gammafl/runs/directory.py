@@ -1,10 +1,10 @@
 """A run's directory: config.toml, rounds.jsonl, checkpoint/, and when it is done summary.json and the models.
 
 config.toml says which run it is: the settings of `gammafl run`, or the arguments of `gf.simulate`. The file of a user's
-own task or method is part of the settings: task.sha256 and method.sha256 hold its digest.
+own task or method is part of the settings: task.sha256 and method.sha256 hold its digest. run.lock is empty; the
+process that runs here holds its lock.
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -16,6 +16,7 @@ from gammafl.config.layers import make_config, read_toml, result_settings, to_to
 from gammafl.config.simulation import DIGESTS, AnyConfig, SimulationConfig, make_simulation_config
 from gammafl.core.errors import InputError
 from gammafl.federated.records import RoundRecord, Summary
+from gammafl.files import locks
 from gammafl.files.atomic import write_atomically
 from gammafl.files.disk_errors import storing
 from gammafl.files.reading import checked, is_there, require_regular
@@ -37,6 +38,7 @@ class RunDirectory:
         self.checkpoints = path / "checkpoint"
         self.model_file = path / "model.safetensors"
         self.averaged_model_file = path / "averaged-model.safetensors"
+        self.lock_file = path / "run.lock"
 
     def holds(self, config: AnyConfig) -> bool:
         """Whether a run of `config` is here; another run, or other files, are an error.
@@ -45,7 +47,8 @@ class RunDirectory:
         with.
         """
         if not self.config_file.exists():
-            if self.path.exists() and any(path.suffix != ".part" for path in self.path.iterdir()):
+            files = self.path.iterdir() if self.path.exists() else ()
+            if any(path.suffix != ".part" and path != self.lock_file for path in files):
                 raise InputError(f"{self.path} is not empty and holds no run; choose another --out")
             return False
         there = self.config()
@@ -77,7 +80,7 @@ class RunDirectory:
         """What run it is."""
         with _reading(self.config_file, "choose another --out"):
             table = read_toml(self.config_file)
-        text = self.config_file.read_text()
+        text = self.config_file.read_text("utf-8")
         if text.startswith(SIMULATION_HEADING):
             with _reading(self.config_file, "choose another --out"):
                 return make_simulation_config(table)
@@ -94,16 +97,17 @@ class RunDirectory:
         if not self.summary_file.exists():
             return None
         with _reading(self.summary_file, "remove it, and the same command (run: with --resume) writes it again"):
-            return checked(Summary, json.loads(self.summary_file.read_text()))
+            return checked(Summary, json.loads(self.summary_file.read_text("utf-8")))
 
     @contextmanager
     def claimed(self, config: AnyConfig) -> Iterator[None]:
         """The directory for a run of `config`, for this process alone."""
         with storing(self.path, "start the run again"):
             self.path.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.path, os.O_RDONLY)
-        try:
-            self._lock(handle)
+            lock = locks.take(
+                self.lock_file, f"another process runs in {self.path}; wait for it or choose another --out"
+            )
+        with lock:
             if not self.holds(config):
                 with storing(self.config_file, "start the run again"):
                     for path, name in self._own_files(config).items():
@@ -111,14 +115,6 @@ class RunDirectory:
                     heading = SIMULATION_HEADING if isinstance(config, SimulationConfig) else HEADING
                     write_atomically(self.config_file, (heading + to_toml(config)).encode())
             yield
-        finally:
-            os.close(handle)
-
-    def _lock(self, handle: int) -> None:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(f"another process runs in {self.path}; wait for it or choose another --out") from None
 
     @contextmanager
     def open_ledger(self, keep_bytes: int) -> Iterator["Ledger"]:
@@ -138,7 +134,10 @@ class RunDirectory:
         """The records so far; a line that is still being written is left out."""
         if not self.ledger_file.exists():
             return []
-        with _reading(self.ledger_file, f"remove {self.path} to run it anew"), self.ledger_file.open() as lines:
+        with (
+            _reading(self.ledger_file, f"remove {self.path} to run it anew"),
+            self.ledger_file.open(encoding="utf-8") as lines,
+        ):
             return [checked(RoundRecord, json.loads(line)) for line in lines if line.endswith("\n")]
 
     def finish(self, summary: Summary) -> None:

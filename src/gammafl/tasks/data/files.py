@@ -1,4 +1,4 @@
-"""Verified files on disk: cache directory, checksums, atomic writes, plain or compressed reading within bounds."""
+"""Files of data sets: the cache directory, checksums, and reading with a size limit, plain or compressed."""
 
 import gzip
 import hashlib
@@ -14,23 +14,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
+import platformdirs
+
 from gammafl.core.errors import InputError
 
 CHUNK = 1 << 20
-"""Bytes that are read at a time."""
+"""Bytes per read."""
 INEXACT = 4
-"""Where a file's size is known roughly, this many times as much is refused."""
+"""A file whose size is known only roughly may be this many times larger."""
 DAMAGE = (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile)
-"""What the libraries that inflate files raise for damaged ones."""
+"""The exceptions of the decompression libraries for damaged files."""
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of a data set as it is kept: by the sha256 of its uncompressed bytes, where one is known."""
+    """A file of a data set, as the cache stores it. The sha256 is of the uncompressed bytes, or None if not known."""
 
     name: str
     bytes: int
-    """Exactly, where a sha256 is known; else roughly."""
+    """The size of the uncompressed file: exact if `sha256` is known, otherwise approximate."""
     sha256: str | None = None
 
     @property
@@ -39,14 +41,14 @@ class DataFile:
 
 
 def cache_directory() -> Path:
-    """$GAMMAFL_CACHE, or gammafl in the user's cache directory."""
+    """$GAMMAFL_CACHE, or the directory `gammafl` in the user's cache."""
     if own := os.environ.get("GAMMAFL_CACHE"):
         return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gammafl"
+    return platformdirs.user_cache_path("gammafl", appauthor=False)
 
 
 def find(directory: Path, *names: str) -> Path | None:
-    """The first of `names` in `directory` or below it, plain or compressed."""
+    """The first of `names` that is in `directory` or below it, plain or compressed; None if none is."""
     for name in names:
         for ending in ("", ".gz", ".xz"):
             if (path := directory / (name + ending)).exists():
@@ -54,7 +56,7 @@ def find(directory: Path, *names: str) -> Path | None:
             below = sorted(directory.glob(f"**/{name}{ending}"))
             if len(below) > 1:
                 raise InputError(
-                    f"{directory} has several {name}{ending}: {below[0]}, {below[1]}; name a folder of one"
+                    f"{directory} has several {name}{ending}: {below[0]}, {below[1]}; give the folder of one of them"
                 )
             if below:
                 return below[0]
@@ -73,13 +75,13 @@ def open_plain(path: Path) -> BinaryIO:
 
 
 def read_plain(path: Path, most: int) -> bytes:
-    """The uncompressed content of `path`, of at most `most` bytes."""
+    """The uncompressed content of `path`. More than `most` bytes are an error."""
     with damage_named(path), open_plain(path) as stream:
         return read_within(stream, most, str(path))
 
 
 def read_within(stream: IO[bytes], most: int, origin: str) -> bytes:
-    """All that `stream` has; an error as soon as that is more than `most` bytes."""
+    """The rest of `stream`. It stops with an error after `most` bytes."""
     content = io.BytesIO()
     while chunk := stream.read(CHUNK):
         if content.tell() + len(chunk) > most:
@@ -96,7 +98,7 @@ def too_large(origin: str, most: int) -> InputError:
 
 @contextmanager
 def damage_named(path: Path) -> Iterator[None]:
-    """An error of a library that can't read `path` becomes one that names the file and says what to do."""
+    """Turns a library's error about `path` into an `InputError` that names the file and the fix."""
     try:
         yield
     except DAMAGE as error:
@@ -106,7 +108,7 @@ def damage_named(path: Path) -> Iterator[None]:
 
 
 def verify(content: bytes | memoryview, file: DataFile, origin: str) -> None:
-    """Refuses content that is not `file`, and says where it came from."""
+    """Refuses content that is not that of `file`. The error names `origin`."""
     found = hashlib.sha256(content).hexdigest()
     if file.sha256 not in (None, found):
         raise InputError(
@@ -118,8 +120,8 @@ def verify(content: bytes | memoryview, file: DataFile, origin: str) -> None:
 
 
 def require_sha256(path: Path, sha256: str) -> None:
-    """Refuses a file before anything in it is looked at, unless it has the sha256 that is known for it."""
+    """Refuses a file that does not have this sha256, before anything in it is parsed."""
     with damage_named(path), path.open("rb") as stream:
         found = hashlib.file_digest(stream, "sha256").hexdigest()
     if found != sha256:
-        raise InputError(f"{path.name} has the sha256 {found[:12]}…, not {sha256[:12]}…: not opened")
+        raise InputError(f"{path.name} has the sha256 {found[:12]}…, not {sha256[:12]}…; it was not opened")

@@ -1,7 +1,7 @@
 """Data sets that come as trees of image files, with natural groups: PACS and Flickr-Mammal.
 
-They are decoded once, to 32×32, and kept as one npz of arrays: `images`, `labels`, `groups` (what a natural
-partition splits by), `test` (which samples are for testing), `class_names`, `group_names`.
+The images are decoded once to 32×32 and stored as one npz file with the arrays `images`, `labels`, `groups` (a natural
+partition splits by them), `test` (true for test samples), `class_names` and `group_names`.
 """
 
 import io
@@ -19,16 +19,16 @@ from gammafl.tasks.data.archives import require_inflated_within, tar_members
 from gammafl.tasks.data.files import find, read_plain
 
 Entry = tuple[PurePosixPath, bytes]
-"""A file's path in its tree, and its content."""
+"""The path of a file in its tree, and its content."""
 Image32 = NDArray[np.uint8]
 
 IMAGE_ENDINGS = {".jpg", ".jpeg", ".png"}
 DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
 MOST_BYTES_OF_PACS = 128_000_000
-"""All of it, as arrays of 32×32, has 31 MB."""
+"""The limit for PACS as arrays of 32×32, which have 31 MB."""
 MOST_BYTES_OF_AN_IMAGE = 64_000_000
 TEST_SHARE = 0.2
-"""Of each class in each group, where a data set brings no split of its own."""
+"""The share of each class in each group that is for testing, if the data set has no split of its own."""
 
 
 def read_pacs(folder: Path) -> dict[str, bytes]:
@@ -37,7 +37,7 @@ def read_pacs(folder: Path) -> dict[str, bytes]:
         content = read_plain(path, MOST_BYTES_OF_PACS)
         require_inflated_within(content, MOST_BYTES_OF_PACS, path)
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            if "groups" in arrays:  # as we keep it ourselves
+            if "groups" in arrays:  # written by this module
                 return {"pacs32.npz": content}
             names = [arrays[key].tolist() for key in ("class_names", "domain_names")]
             return _packed("pacs32.npz", arrays["images"], arrays["labels"], arrays["domains"], None, *names)
@@ -55,7 +55,7 @@ def read_pacs(folder: Path) -> dict[str, bytes]:
 def read_flickr_mammal(folder: Path) -> dict[str, bytes]:
     """geo_animal/images/<class>/<subcontinent>/<file>, extracted or as geo_animal.tar.gz.
 
-    Samples that a val.txt.N of geo_animal's lists names are for testing.
+    The samples that are named in the lists val.txt.N are for testing.
     """
     images: list[tuple[PurePosixPath, Image32]] = []
     lists: list[bytes] = []
@@ -63,7 +63,7 @@ def read_flickr_mammal(folder: Path) -> dict[str, bytes]:
         if _is_list(path):
             lists.append(content)
         else:
-            images.append((path, _to_32(content)))  # at once: the encoded ones would not fit into memory
+            images.append((path, _to_32(content)))  # now, because the encoded images would not fit into memory
     if not images:
         raise InputError(f"geo_animal in {folder} has no images/<class>/<subcontinent>/<file>; is it complete?")
     in_test = {line.split()[0] for text in lists for line in text.decode().splitlines() if line.strip()}
@@ -80,7 +80,7 @@ def read_flickr_mammal(folder: Path) -> dict[str, bytes]:
 
 
 def _geo_animal(folder: Path) -> Iterator[Entry]:
-    """Every image and every list of those for testing, by its path below geo_animal/."""
+    """Yields all images and all lists of test samples, with their paths below geo_animal/."""
     if (tree := find(folder, "geo_animal")) is not None and tree.is_dir():
         for file in sorted(tree.glob("**/*")):
             path = PurePosixPath(file.relative_to(tree).as_posix())
@@ -96,12 +96,12 @@ def _geo_animal(folder: Path) -> Iterator[Entry]:
 
 
 def _below(name: str) -> PurePosixPath:
-    """The path of a member of geo_animal's archive, below geo_animal/."""
+    """The path below geo_animal/ of a member of the archive."""
     return PurePosixPath(*PurePosixPath(name).parts[1:])
 
 
 def _is_needed(path: PurePosixPath) -> bool:
-    """A list, or images/<class>/<subcontinent>/<file>."""
+    """Whether `path` is a list of test samples or images/<class>/<subcontinent>/<file>."""
     return _is_list(path) or (
         path.suffix.lower() in IMAGE_ENDINGS and len(path.parts) == 4 and path.parts[0] == "images"
     )
@@ -112,7 +112,7 @@ def _is_list(path: PurePosixPath) -> bool:
 
 
 def _is_listed(path: PurePosixPath, listed: set[str]) -> bool:
-    """Lists name files relative to images/, or to geo_animal/."""
+    """Whether a list contains `path`, which may be relative to images/ or to geo_animal/."""
     return str(path) in listed or str(path.relative_to("images")) in listed
 
 
@@ -143,7 +143,7 @@ def _packed(
 
 
 def stratified(labels: NDArray[np.integer], groups: NDArray[np.integer]) -> NDArray[np.bool_]:
-    """`TEST_SHARE` of each class in each group at random, the same on every machine."""
+    """Picks `TEST_SHARE` of each class in each group at random, the same samples on every machine."""
     rng = seeds.generator(0, "test split")
     test = np.zeros(len(labels), np.bool_)
     for group, label in sorted({(int(g), int(c)) for g, c in zip(groups, labels, strict=True)}):

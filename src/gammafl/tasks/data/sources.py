@@ -1,7 +1,7 @@
-"""Where data comes from when it is not here yet: its official address.
+"""Sources of data sets that are not on this machine yet: official addresses.
 
-A source brings files into a folder, as they are; the data set's own layout reads and verifies them there, as
-it would in a user's directory. Packages are another kind of source, only for users who ask: `packages`.
+A source downloads files into a folder. The data set's reader then reads and verifies them, as in a user's directory.
+`packages` has another kind of source, which is only used if the user asks for it.
 """
 
 import http.client
@@ -22,23 +22,23 @@ Say = Callable[[str], None]
 
 SECONDS_TO_ANSWER = 15
 WORTH_A_PERCENTAGE = 20_000_000
-"""Bytes of a file whose download is shown as it goes on."""
+"""The size in bytes from which the progress of a download is shown."""
 
 
 class Source(Protocol):
-    """Somewhere to fetch files from."""
+    """A place to download files from."""
 
     @property
     def label(self) -> str: ...
 
     def fetch(self, folder: Path, say: Say) -> None:
-        """Brings the data set's files into `folder`, or raises `InputError`."""
+        """Downloads the data set's files into `folder`, or raises an `InputError`."""
         ...
 
 
 @dataclass(frozen=True)
 class Web:
-    """Files at official addresses below `base`, none of them larger than `most_bytes`."""
+    """Files at `base`/name. None may be larger than `most_bytes`."""
 
     base: str
     names: tuple[str, ...]
@@ -66,27 +66,27 @@ class Web:
             while chunk := answer.read(CHUNK):
                 file.write(chunk)
                 if file.tell() > self.most_bytes:
-                    raise InputError(f"{address} is larger than the {self.most_bytes} bytes that were expected at most")
+                    raise InputError(f"{address} is larger than {self.most_bytes} bytes, the most that was expected")
                 tenths = 10 * file.tell() // whole if whole > WORTH_A_PERCENTAGE and sys.stderr.isatty() else 0
                 if tenths > shown:
                     shown = tenths
                     say(f"data: {10 * tenths}% of {path.name}, {whole / 1e6:.0f} MB")
             if whole and file.tell() != whole:
-                raise InputError(f"{address} broke off after {file.tell()} of {whole} bytes; try again")
+                raise InputError(f"{address} ended after {file.tell()} of {whole} bytes; try again")
 
 
 def _what_happened(address: str, error: Exception) -> str:
-    """Why a server did not answer, in a line."""
+    """The reason why a server did not answer, in one line."""
     host = urlsplit(address).netloc
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     match cause:
         case socket.gaierror():
-            return f"{host} can't be found: no network, or no such name"
+            return f"{host} can't be found: there is no network, or no such name"
         case ConnectionRefusedError():
             return f"{host} refuses the connection"
         case TimeoutError():
             return f"{host} did not answer within {SECONDS_TO_ANSWER} seconds"
         case http.client.IncompleteRead() | ConnectionResetError():
-            return f"{address} broke off; try again"
+            return f"{address} ended too early; try again"
         case _:
             return f"{address}: {getattr(cause, 'strerror', None) or cause}"

