@@ -49,7 +49,8 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
         with timing.phase("server"):
             accepted = intake.accepted
             carrier.settle({upload.client for upload, _ in accepted})
-            server.apply(state, accepted, server.weights(plan, [upload.client for upload, _ in accepted]))
+            shares = server.weights(plan, [upload.client for upload, _ in accepted])
+            server.apply(state, accepted, shares, plan.server_optimizer, plan.layout.tail)
             server.average(state, plan.averaging, plan.rounds)
         evaluation: dict[str, float] = {}
         if plan.evaluation.due(state.round, plan.rounds):

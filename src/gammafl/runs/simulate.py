@@ -36,9 +36,10 @@ from gammafl.runs.identity import with_digests, without_addresses
 from gammafl.runs.progress import Progress, Silent, show_progress
 from gammafl.runs.runner import Names, OnRound, Resources, run, session
 from gammafl.runs.stores import InMemory, Store, on_disk
-from gammafl.tasks.fast.replicas import Loss
 from gammafl.tasks.flat_module import Buffers
-from gammafl.tasks.torch_task import Metric, TorchTask
+from gammafl.tasks.metrics import Metric
+from gammafl.tasks.objective import Loss
+from gammafl.tasks.torch_task import TorchTask
 from gammafl.tasks.user_task import torch_task
 
 
