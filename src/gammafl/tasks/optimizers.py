@@ -114,7 +114,7 @@ def _classes() -> dict[str, type[Optimizer]]:
     """Name in lower case → class, of those that need neither sparse gradients nor the loss as a function."""
     found = (value for value in vars(torch.optim).values() if isinstance(value, type) and issubclass(value, Optimizer))
     unfit = (Optimizer, torch.optim.LBFGS, torch.optim.SparseAdam)
-    return {value.__name__.lower(): value for value in found if value not in unfit}
+    return dict(sorted((value.__name__.lower(), value) for value in found if value not in unfit))
 
 
 def _tried(make: Make, parameters: Sequence[nn.Parameter], rate: float) -> Optimizer:
