@@ -31,6 +31,12 @@ class Metrics:
         return next(iter(self.named))
 
     @property
+    def text(self) -> str:
+        """Their names, and those of the functions."""
+        told = {name: getattr(metric, "__qualname__", metric) for name, metric in self.named.items()}
+        return ", ".join(name if name == metric else f"{name}: {metric}" for name, metric in told.items())
+
+    @property
     def counts_answers(self) -> bool:
         """Whether an accuracy is wanted."""
         return "accuracy" in self.named.values()

@@ -23,6 +23,10 @@ class Objective:
 
     loss: Loss | None
 
+    @property
+    def text(self) -> str:
+        return "the model's own" if self.loss is None else str(getattr(self.loss, "__qualname__", repr(self.loss)))
+
     def __call__(self, module: nn.Module, inputs: Nested, targets: Nested) -> tuple[torch.Tensor, Any]:
         """(loss, outputs) of a batch."""
         if self.loss is not None:

@@ -34,6 +34,8 @@ class LocalRule:
     """What γ is multiplied by for each of the optimiser's groups of parameters."""
 
     proximal: float
+    text: str
+    """The optimiser and its settings, for a learning rate of 1."""
 
     def begin(self, parameters: Sequence[nn.Parameter], stepsize: float) -> "LocalSteps":
         """The steps of a client in a round, from what the parameters hold now; the first is of `stepsize`."""
@@ -76,7 +78,7 @@ def local_rule(choice: OptimizerChoice, proximal: float, parameters: Sequence[nn
     )
     if proximal == 0 and _is_plain_sgd(optimizer, parameters):
         return None
-    return LocalRule(make, rates, float(proximal))
+    return LocalRule(make, rates, float(proximal), " ".join(repr(optimizer).split()))
 
 
 def _make(choice: OptimizerChoice) -> Make:

@@ -88,6 +88,11 @@ class TorchTask:
         self.optimizer, self.proximal = optimizer, proximal
         self._replicas.forget()
 
+    @property
+    def optimizer_text(self) -> str:
+        """The optimiser of local training and its settings."""
+        return "sgd" if self._rule is None else self._rule.text
+
     def fingerprint(self) -> int:
         """A checksum of the clients' sizes, and of a few samples of as many as `FINGERPRINTED` clients."""
         checksum = zlib.crc32(repr(self.client_sizes).encode())
