@@ -89,10 +89,12 @@ def run_one(job: tuple[str, int, str, int | None]) -> Outcome:
     counted = np.zeros((plan.clients, plan.dim))
     apply = server.apply
 
-    def apply_and_count(state: ServerState, accepted: Sequence[Accepted], update_weights: Sequence[float]) -> None:
+    def apply_and_count(
+        state: ServerState, accepted: Sequence[Accepted], update_weights: Sequence[float], *rest: Any, **more: Any
+    ) -> None:
         for upload, update in accepted:
             counted[upload.client][update.indices] += update.values
-        apply(state, accepted, update_weights)
+        apply(state, accepted, update_weights, *rest, **more)
 
     server.apply = apply_and_count
     try:

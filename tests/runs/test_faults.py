@@ -54,10 +54,10 @@ def run(plan: Plan) -> tuple[ResidualStore, list[RoundRecord], NDArray[np.float6
     counted = np.zeros((plan.clients, plan.dim))
     apply = server.apply
 
-    def apply_and_count(state: Any, accepted: Any, weights: Any) -> None:
+    def apply_and_count(state: Any, accepted: Any, weights: Any, *rest: Any) -> None:
         for upload, update in accepted:
             counted[upload.client] += update.dense()
-        apply(state, accepted, weights)
+        apply(state, accepted, weights, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(server, "apply", apply_and_count)
@@ -99,8 +99,8 @@ def test_an_update_counts_the_same_whoever_else_arrives(monkeypatch: pytest.Monk
     """The model is the first one minus what was counted of each client, times (n/|S|)·p_i, S being those picked."""
     plan, states, apply = plan_for(METHODS["top-k"], Dyadic(), faults=ALL_KINDS), [], server.apply
 
-    def apply_and_look(state: server.ServerState, accepted: Any, weights: Any) -> None:
-        apply(state, accepted, weights)
+    def apply_and_look(state: server.ServerState, accepted: Any, weights: Any, *rest: Any) -> None:
+        apply(state, accepted, weights, *rest)
         states.append(state)
 
     monkeypatch.setattr(server, "apply", apply_and_look)

@@ -15,7 +15,7 @@ from gammafl import seeds
 from gammafl.federated.task import layout_of
 from gammafl.federated.units import show_bytes, show_metric
 from gammafl.methods.registry import OURS
-from gammafl.tasks.samples import as_samples
+from gammafl.tasks.own_samples import as_samples
 from gammafl.tasks.torch_task import TorchTask
 from tests.problems import blobs
 

@@ -23,22 +23,19 @@ class Endless(IterableDataset[Any]):
 
 
 WRONG: dict[str, tuple[Any, str]] = {
-    "a loader": (DataLoader(GOOD), r"@ is a DataLoader: give its \.dataset; batch_size= sets the batch"),
     "no numbers": (Endless(), "@ is an Endless: give a data set with a length"),
     "nothing": (None, "@ is None: give a data set"),
     "a table": ({"x": X, "y": Y}, "@ is a dict: give a data set"),
     "empty": (TensorDataset(X[:0], Y[:0]), "@ is empty"),
     "an empty list": ([], "@ is empty"),
     "two tensors": ((X, Y), r"@\[\d+\] is a Tensor: TensorDataset\(inputs, targets\)"),
-    "dict as input": ([({"x": X[0]}, 1)], r"@\[\d+\] has a dict as input: let the data set make one tensor"),
-    "two inputs": ([((X[0], X[1]), 1)], r"@\[\d+\] has a tuple as input"),
-    "dict as target": ([(X[0], {"y": 1})], r"@\[\d+\] has a dict as target"),
+    "list as input": ([([1.0, 2.0], 1)], r"@\[\d+\] has a list as input: let the data set make a tensor of it"),
+    "text in a dict": ([{"x": X[0], "text": "a"}], r"@\[\d+\] has a str as input 'text': .* or leave it out"),
+    "labels alone": ([{"labels": 1}], r"@\[\d+\] is a dict without inputs"),
     "text as input": ([("some text", 1)], r"@\[\d+\] has a str as input"),
     "text as target": ([(X[0], "cat")], r"@\[\d+\] has a str as target"),
     "no target": ([(X[0], None)], r"@\[\d+\] has None as target"),
-    "a table a sample": ([{"x": X[0], "y": 1}], r"must be pairs \(input, target\), but @\[\d+\] is a dict"),
     "inputs alone": (TensorDataset(X), r"@\[\d+\] is a tuple of 1"),
-    "three parts": (TensorDataset(X, Y, Y), r"@\[\d+\] is a tuple of 3"),
     "only text": (["one", "two"], r"@\[\d+\] is a str"),
     "ragged inputs": ([(X[0], 0), (X[0, :3], 1)], r"inputs of @\[.\] and @\[.\] have shapes \[.\] and \[.\]"),
     "ragged targets": ([(X[0], 0), (X[0], Y[:2])], r"targets of @\[.\] and @\[.\] have shapes"),
@@ -67,7 +64,7 @@ def test_a_data_set_that_does_not_fit_is_named_in_one_line(dataset: Any, problem
 
 def test_a_sample_that_does_not_fit_is_found_before_anybody_trains() -> None:
     with pytest.raises(gf.InputError, match=r"test_dataset\[0\]"):
-        gf.torch_task(nn.Linear(4, 3), [GOOD], [({"x": X[0]}, 1)], 8)  # type: ignore[arg-type]
+        gf.torch_task(nn.Linear(4, 3), [GOOD], [(None, 1)], 8)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("one", [GOOD, DataLoader(GOOD), []], ids=["data set", "loader", "empty"])

@@ -12,7 +12,8 @@ import tomli_w
 from pydantic import ValidationError
 
 from gammafl.config.messages import in_one_line
-from gammafl.config.schema import ONLY_SPEED, RunConfig, Settings
+from gammafl.config.schema import ONLY_SPEED, RunConfig
+from gammafl.config.settings import Settings
 from gammafl.core.errors import InputError
 
 Table = dict[str, Any]
@@ -53,7 +54,7 @@ def described(config: Settings, prefix: str = "") -> list[list[str]]:
         else:
             meaning = field.description or (type(config).__doc__ if name == "kind" else "") or ""
             rows.append([prefix + name, "" if value is None else str(value), meaning])
-    return rows
+    return rows + [[prefix + name, str(value), ""] for name, value in (config.model_extra or {}).items()]
 
 
 def parse_settings(settings: Sequence[str]) -> Table:

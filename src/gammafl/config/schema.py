@@ -3,18 +3,16 @@
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from gammafl.config.optimizers import LocalOptimizer, NoServerOptimizer, ServerOptimizer
+from gammafl.config.settings import Settings
 from gammafl.core.method import Method
 from gammafl.methods.registry import method_named, split_expression
 
 Sampler = Literal["replacement", "epochs", "epochs-fixed"]
 Share = Annotated[float, Field(ge=0, le=1)]
 MULTIPLIER = "unset: 1, and 0.1 from 100 clients on, as in the paper"
-
-
-class Settings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class InverseStepsize(Settings):
@@ -218,6 +216,9 @@ class RunConfig(Settings):
     stepsize: Annotated[InverseStepsize | ExponentialStepsize | ConstantStepsize, Field(discriminator="kind")] = (
         InverseStepsize()
     )
+    optimizer: LocalOptimizer = LocalOptimizer()
+    proximal: float = Field(0.0, ge=0, description="FedProx's μ: μ/2·‖x − x_round‖² is added to the local objective")
+    server_optimizer: Annotated[ServerOptimizer, Field(discriminator="kind")] = NoServerOptimizer()
     compression: dict[str, bool | int | float | str] = Field(
         {}, description="other settings of the method, see: gammafl methods NAME"
     )

@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, ValidationError
 
 from gammafl.config.messages import in_one_line
-from gammafl.config.schema import Faults, RunConfig, Sampler, Settings
+from gammafl.config.schema import Faults, RunConfig, Sampler
+from gammafl.config.settings import Settings
 from gammafl.core.errors import InputError
 
 AtLeastOne = Annotated[int, Field(ge=1)]
@@ -29,7 +30,11 @@ class SimulationConfig(Settings):
     sampler: Sampler
     weights: Literal["paper", "normalized"]
     loss: str
+    optimizer: str = "sgd"
+    proximal: float = Field(0.0, ge=0)
+    server_optimizer: str = "none"
     metric: str
+    higher_is_better: bool = True
     buffers: str
     averaging: Literal["tail", "exponential", "none"]
     evaluate_every: AtLeastOne

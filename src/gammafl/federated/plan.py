@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
+from gammafl.config.optimizers import NoServerOptimizer, ServerOptimizer
 from gammafl.config.schema import EvaluationSettings, ExponentialAverage, Faults, NoAverage, Sampler, TailAverage
 from gammafl.core.aggregate import Weighting
 from gammafl.core.errors import require
@@ -17,6 +18,7 @@ from gammafl.federated.task import Task, layout_of
 TAIL_AVERAGE = TailAverage()
 EVALUATION = EvaluationSettings()
 NO_FAULTS = Faults()
+NO_SERVER_OPTIMIZER = NoServerOptimizer()
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Plan:
     faults: Faults = NO_FAULTS
     upload_limits: Limits = NO_LIMITS
     sampler: Sampler = "replacement"
+    server_optimizer: ServerOptimizer = NO_SERVER_OPTIMIZER
 
     def __post_init__(self) -> None:
         require(

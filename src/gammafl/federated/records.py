@@ -72,6 +72,10 @@ class RoundRecord(Product):
     """Of the averaged model, where there is one."""
 
     averaged_metric: float | None = None
+    metrics: dict[str, float] = Field({})
+    """Further metrics by name, where the task has some."""
+
+    averaged_metrics: dict[str, float] = Field({})
 
     @model_validator(mode="after")
     def _whole_evaluations(self) -> "RoundRecord":
@@ -126,6 +130,10 @@ class Summary(Product):
     averaged: float | None
     """The metric of the averaged model; None if there is none."""
 
+    metrics: dict[str, float] = Field({})
+    """The last evaluation by further metrics, where the task has some."""
+
+    averaged_metrics: dict[str, float] = Field({})
     final_loss: float
     averaged_loss: float | None
     kept_fraction: float
@@ -149,6 +157,10 @@ class Summary(Product):
     bookkeeping_seconds: float = 0.0
     evaluation_seconds: float = 0.0
     peak_memory_bytes: Count = 0
+
+    def table(self) -> dict[str, Any]:
+        """Further metrics are written where there are some."""
+        return {name: value for name, value in self.model_dump().items() if value != {}}
 
     def essentials(self) -> dict[str, str]:
         """What one wants to see first, as text."""

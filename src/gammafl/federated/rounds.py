@@ -1,7 +1,7 @@
 """The simulator's round loop (Algorithm 1), whatever carries the messages; Flower has its own, of the same parts."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -49,9 +49,10 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
         with timing.phase("server"):
             accepted = intake.accepted
             carrier.settle({upload.client for upload, _ in accepted})
-            server.apply(state, accepted, server.weights(plan, [upload.client for upload, _ in accepted]))
+            shares = server.weights(plan, [upload.client for upload, _ in accepted])
+            server.apply(state, accepted, shares, plan.server_optimizer, plan.layout.tail)
             server.average(state, plan.averaging, plan.rounds)
-        evaluation: dict[str, float] = {}
+        evaluation: dict[str, Any] = {}
         if plan.evaluation.due(state.round, plan.rounds):
             with timing.phase("evaluation"):
                 evaluation = evaluate(plan, state)
@@ -68,11 +69,12 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
         )
 
 
-def evaluate(plan: Plan, state: ServerState) -> dict[str, float]:
+def evaluate(plan: Plan, state: ServerState) -> dict[str, Any]:
     """The fields of a record: the raw model, and the averaged one where there is one."""
     raw = plan.task.evaluate(state.model)
-    fields = {"loss": float(raw.loss), "metric": float(raw.metric)}
+    fields: dict[str, Any] = {"loss": float(raw.loss), "metric": float(raw.metric), "metrics": dict(raw.others)}
     if state.average is not None:
         averaged = plan.task.evaluate(state.average)
         fields |= {"averaged_loss": float(averaged.loss), "averaged_metric": float(averaged.metric)}
+        fields["averaged_metrics"] = dict(averaged.others)
     return fields

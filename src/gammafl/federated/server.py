@@ -8,12 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gammafl import seeds
+from gammafl.config.optimizers import NoServerOptimizer, ServerOptimizer
 from gammafl.config.schema import ExponentialAverage, NoAverage, TailAverage
 from gammafl.core import aggregate, kernels
 from gammafl.core.arrays import Vector
 from gammafl.core.errors import WireError
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import decode
+from gammafl.federated import server_optimizers
 from gammafl.federated.client import Upload
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.plan import Plan
@@ -23,6 +25,8 @@ BEYOND = "its values would take the model beyond what float32 can hold"
 Averaging = TailAverage | ExponentialAverage | NoAverage
 AVERAGINGS: dict[str, Averaging] = {how.kind: how for how in (TailAverage(), ExponentialAverage(), NoAverage())}
 """By the names that users give; with the default settings."""
+
+NO_OPTIMIZER = NoServerOptimizer()
 
 
 @dataclass
@@ -43,6 +47,8 @@ class ServerState:
     average: Vector | None = None
     averaged_rounds: int = 0
     totals: Totals = field(default_factory=Totals)
+    moments: dict[str, Vector] = field(default_factory=dict)
+    """What the server's optimiser remembers."""
 
 
 def pick_participants(plan: Plan, round_number: int) -> list[int]:
@@ -104,12 +110,29 @@ def weights(plan: Plan, clients: Sequence[int]) -> list[float]:
     return aggregate.weights(shares, plan.clients, plan.weights, plan.participants)
 
 
-def apply(state: ServerState, accepted: Sequence[Accepted], update_weights: Sequence[float]) -> None:
-    """x ← x − Σ weight·Δ̂_i (line 19) over what was accepted, and the totals.
+def apply(
+    state: ServerState,
+    accepted: Sequence[Accepted],
+    update_weights: Sequence[float],
+    optimizer: ServerOptimizer = NO_OPTIMIZER,
+    statistics: int = 0,
+) -> None:
+    """x ← x − Σ weight·Δ̂_i (line 19) over what was accepted, or the optimiser's step, and the totals.
 
-    The model stays finite: `Intake` has bounded the updates, and `clamp` bounds the model for the next round.
+    The last `statistics` elements of the model are averages, which no optimiser moves. In a round without uploads
+    nothing moves. The model stays finite: `Intake` has bounded the updates, and `clamp` bounds the model for the next
+    round.
     """
-    aggregate.subtract(state.model, [update for _, update in accepted], update_weights)
+    updates = [update for _, update in accepted]
+    if server_optimizers.is_plain(optimizer):
+        aggregate.subtract(state.model, updates, update_weights)
+    elif updates:
+        change = np.zeros_like(state.model)
+        aggregate.subtract(change, updates, update_weights)
+        trained = state.model.size - statistics
+        averaged = state.model[trained:] + change[trained:]
+        server_optimizers.step(optimizer, state.model, change, state.moments, state.round + 1)
+        state.model[trained:] = averaged
     aggregate.clamp(state.model)
     state.totals.uploads += len(accepted)
     state.totals.kept += sum(len(update) for _, update in accepted)

@@ -46,6 +46,8 @@ def summarise(
         best=best(metrics),
         evaluations=len(metrics),
         averaged=last.averaged_metric,
+        metrics=last.metrics,
+        averaged_metrics=last.averaged_metrics,
         final_loss=last.loss,
         averaged_loss=last.averaged_loss,
         kept_fraction=totals.kept / max(1, totals.uploads * plan.dim),

@@ -4,7 +4,7 @@ Nothing else of a task is seen by the simulator's round loop, or by one's own co
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -32,10 +32,11 @@ Split = Callable[[SampleFacts], list[NDArray[np.int64]]]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The model on the whole test set: mean loss, and the task's metric."""
+    """The model on the whole test set: mean loss, the task's metric, and others by name where there are some."""
 
     loss: float
     metric: float
+    others: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

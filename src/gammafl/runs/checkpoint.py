@@ -21,6 +21,7 @@ from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import decode, encode
 from gammafl.federated.plan import Plan
 from gammafl.federated.server import ServerState, Totals
+from gammafl.federated.server_optimizers import MOMENTS, remembered
 from gammafl.files import private_files, tensor_files
 from gammafl.files.disk_errors import storing
 from gammafl.files.reading import Count, Facts, checked, is_there, require_regular
@@ -28,7 +29,7 @@ from gammafl.files.tensor_files import BYTES, FLOATS, Kind, Tensors
 from gammafl.tasks.data.catalogue import Say
 
 LAST, PREVIOUS = "last.safetensors", "previous.safetensors"
-RESIDUAL, LOST = "residual.", "lost."
+RESIDUAL, LOST, MOMENT = "residual.", "lost.", "moment."
 CHUNK = 1 << 20
 
 Seconds = Annotated[float, Field(ge=0, le=1e12)]
@@ -73,6 +74,7 @@ def save(directory: Path, saved: Saved) -> None:
     tensors = {"model": state.model}
     if state.average is not None:
         tensors["average"] = state.average
+    tensors |= {f"{MOMENT}{name}": moment for name, moment in state.moments.items()}
     tensors |= {f"{RESIDUAL}{client}": residual for client, residual in saved.residuals.items()}
     tensors |= {f"{LOST}{client}": np.frombuffer(encode(upload), np.uint8) for client, upload in saved.lost.items()}
     facts: dict[str, Any] = {
@@ -141,6 +143,7 @@ def _read(path: Path) -> Saved:
             average=tensors["average"] if averaged else None,
             averaged_rounds=facts.averaged_rounds,
             totals=Totals(**facts.totals.model_dump()),
+            moments={name.removeprefix(MOMENT): tensors[name] for name in tensors if name.startswith(MOMENT)},
         ),
         residuals=residuals,
         ledger_bytes=facts.ledger_bytes,
@@ -154,7 +157,8 @@ def _read(path: Path) -> Saved:
 def _require_kinds(tensors: Tensors, residuals: Tensors, uploads: Tensors) -> None:
     """All that is there has a name we know, and is a vector as long as the model."""
     model = tensors.kinds.get("model", Kind("nothing", ()))
-    known = {"model", "average", *residuals.names.values(), *uploads.names.values()}
+    moments = {f"{MOMENT}{name}" for names in MOMENTS.values() for name in names}
+    known = {"model", "average", *moments, *residuals.names.values(), *uploads.names.values()}
     if model.type != FLOATS or len(model.shape) != 1 or not tensors.keys() <= known:
         raise ValueError("its tensors are not those of a checkpoint")
     vectors = [kind for name, kind in tensors.kinds.items() if not name.startswith(LOST)]
@@ -177,6 +181,10 @@ def _require_sense(saved: Saved, plan: Plan, ledger: Path) -> None:
         raise ValueError(f"round {saved.state.round} of {plan.rounds}")
     if strangers := [client for client in (*saved.residuals, *saved.lost) if client >= plan.clients]:
         raise ValueError(f"client {strangers[0]} of {plan.clients}")
+    moments = saved.state.moments
+    wrong = set(moments) != set(remembered(plan.server_optimizer, saved.state.totals.uploads))
+    if wrong or any((moments[name] < 0).any() for name in moments if name == "squares"):
+        raise ValueError(f"its server's optimizer remembers {', '.join(moments) or 'nothing'} that makes sense")
     if _whole_lines(ledger, saved.ledger_bytes) != saved.state.round:
         told = f"{saved.state.round} rounds in {saved.ledger_bytes} bytes"
         raise ValueError(f"{ledger.name} is damaged or of another checkpoint: it does not tell of {told}")

@@ -72,6 +72,7 @@ def make_plan(config: RunConfig, data_dir: Path | None, say: Say) -> Plan:
         faults=config.faults,
         upload_limits=Limits(**config.limits.model_dump()),
         sampler=config.sampler,
+        server_optimizer=config.server_optimizer,
     )
 
 

@@ -13,10 +13,12 @@ from gammafl.core.errors import InputError, not_installed, require
 
 try:
     from torch import nn
-    from torch.utils.data import Dataset
+    from torch.utils.data import DataLoader, Dataset
 except ModuleNotFoundError:
     raise not_installed("torch", "train") from None
 
+from gammafl.config.optimizers import ServerOptimizer
+from gammafl.config.optimizers import server_optimizer as as_server_optimizer
 from gammafl.config.schema import EvaluationSettings, Faults, Sampler
 from gammafl.config.simulation import SimulationConfig, make_simulation_config
 from gammafl.core.aggregate import Weighting
@@ -27,7 +29,7 @@ from gammafl.core.stepsizes import Stepsize, as_stepsize
 from gammafl.federated import server
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.models import flatten
-from gammafl.federated.plan import Plan
+from gammafl.federated.plan import NO_SERVER_OPTIMIZER, Plan
 from gammafl.federated.records import RoundRecord, Summary
 from gammafl.files.tensor_files import DAMAGED, Tensors
 from gammafl.methods.registry import label_of, resolve
@@ -36,9 +38,11 @@ from gammafl.runs.identity import with_digests, without_addresses
 from gammafl.runs.progress import Progress, Silent, show_progress
 from gammafl.runs.runner import Names, OnRound, Resources, run, session
 from gammafl.runs.stores import InMemory, Store, on_disk
-from gammafl.tasks.fast.replicas import Loss
 from gammafl.tasks.flat_module import Buffers
-from gammafl.tasks.torch_task import Metric, TorchTask
+from gammafl.tasks.metrics import MetricChoice
+from gammafl.tasks.objective import Loss
+from gammafl.tasks.optimizers import OptimizerChoice
+from gammafl.tasks.torch_task import TorchTask
 from gammafl.tasks.user_task import torch_task
 
 
@@ -65,8 +69,8 @@ class Result:
 
 def simulate(
     model: nn.Module,
-    client_datasets: Sequence[Dataset[Any]],
-    test_dataset: Dataset[Any],
+    client_datasets: Sequence[Dataset[Any] | DataLoader[Any]],
+    test_dataset: Dataset[Any] | DataLoader[Any],
     *,
     method: str | Method | Compressor | Callable[..., Method] = "gamma-fedht",
     keep: float = 0.01,
@@ -75,15 +79,19 @@ def simulate(
     iterations: int,
     local_steps: int = 5,
     participation: float = 0.5,
-    batch_size: int = 50,
+    batch_size: int | None = None,
     sampler: Sampler = "replacement",
     loss: Loss | None = None,
+    optimizer: OptimizerChoice = None,
+    proximal: float = 0.0,
+    server_optimizer: str | Mapping[str, Any] | ServerOptimizer | None = None,
     buffers: Buffers = "refuse",
     weights: Weighting = "paper",
     averaging: Literal["tail", "exponential", "none"] = "tail",
     seed: int = 0,
     # evaluation
-    metric: Metric = "accuracy",
+    metric: MetricChoice = "accuracy",
+    higher_is_better: bool = True,
     evaluate_every: int = 20,
     # what goes wrong, and what is refused
     faults: Mapping[str, float | bool] | Faults | None = None,
@@ -104,13 +112,22 @@ def simulate(
     stepsize        γ_t: a number, or a function of t such as `gf.InverseDecay(50, 500)`
     iterations      T, a multiple of `local_steps` (E)
     participation   the share of the clients that a round picks
+    batch_size      samples of a local step; by default that of the DataLoaders, or 50
     sampler         batches are drawn at random in each step ("replacement"), or in passes over a client's samples, each
                     in a new order ("epochs") or all in the same order ("epochs-fixed")
-    loss            a mean over a batch; by default cross-entropy
+    loss            a mean over a batch, of (outputs, targets); by default cross-entropy, or for samples that are dicts
+                    the model's own
+    optimizer       of local training, made anew for each client and round: a class such as `torch.optim.AdamW`, a
+                    function of (params, lr), or a name with settings such as "sgd:momentum=0.9"; by default plain SGD.
+                    Its learning rate is γ_t
+    proximal        FedProx's μ: μ/2·‖x − x_round‖² is added to the local objective
+    server_optimizer  "momentum", "adam", "yogi" or "adagrad", with settings such as "adam:lr=0.01"
     buffers         what becomes of running statistics: "travel" or "local"
     weights         what an upload counts: "paper" is (n/|S|)·p_i, "normalized" divides that by its sum
     averaging       of the server's model: over the last tenth of the rounds ("tail"), "exponential" or "none"
-    metric          what is reported of the test set: "accuracy", "perplexity" or "loss"
+    metric          what is reported of the test set: "accuracy", "perplexity", "loss", a function of (outputs,
+                    targets), or a table of several by name
+    higher_is_better  whether more of a metric that is one's own function is better
     evaluate_every  rounds between two evaluations
     faults          what goes wrong with a picked client, and how often: `{"lost": 0.1, "absent": 0.05}`; the kinds are
                     the keys of `faults` in `gammafl tasks logistic-mini`
@@ -124,7 +141,8 @@ def simulate(
     progress        show a progress bar, or lines where there is no terminal
     on_round        a function that is called with the `gf.RoundRecord` of each round that is run
 
-    Data sets that draw random numbers should draw them from torch, whose state the seed fixes.
+    Data sets that draw random numbers should draw them from torch, whose state the seed fixes. docs/training.md says
+    more of optimisers, metrics and forms of samples.
 
     >>> import torch
     >>> from torch.utils.data import TensorDataset
@@ -140,9 +158,20 @@ def simulate(
     shown = show_progress() if progress else nullcontext(Silent())
     with _words_of_python(), session(resources) as began, shown as seen:
         task = torch_task(
-            model, client_datasets, test_dataset, batch_size, loss=loss, metric=metric, buffers=buffers, name=name
+            model,
+            client_datasets,
+            test_dataset,
+            batch_size,
+            loss=loss,
+            metric=metric,
+            higher_is_better=higher_is_better,
+            optimizer=optimizer,
+            proximal=proximal,
+            buffers=buffers,
+            name=name,
         )
         chosen, gamma = resolve(method, keep=keep), as_stepsize(stepsize)
+        of_server = as_server_optimizer(server_optimizer)
         arguments = {
             "task": name,
             "method": without_addresses(str(chosen)),
@@ -153,11 +182,15 @@ def simulate(
             "local_steps": local_steps,
             "clients": len(task.clients),
             "participation": participation,
-            "batch_size": batch_size,
+            "batch_size": task.batch_size,
             "sampler": sampler,
             "weights": weights,
-            "loss": getattr(task.loss, "__qualname__", without_addresses(repr(task.loss))),
-            "metric": metric,
+            "loss": without_addresses(task.objective.text),
+            "optimizer": without_addresses(task.optimizer_text),
+            "proximal": proximal,
+            "server_optimizer": of_server.kind if of_server == NO_SERVER_OPTIMIZER else str(of_server),
+            "metric": without_addresses(task.metrics.text),
+            "higher_is_better": higher_is_better,
             "buffers": buffers,
             "averaging": averaging,
             "evaluate_every": evaluate_every,
@@ -166,7 +199,7 @@ def simulate(
         }
         plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in arguments.items()}
         config = make_simulation_config(plain)
-        plan = _plan(config, task, chosen, gamma, limits)
+        plan = _plan(config, task, chosen, gamma, limits, of_server)
         work = _Work(task, plan, Names(config.task, config.method, label_of(config.method)), resources, seen, on_round)
         return work.in_memory(began) if out is None else work.in_directory(began, Path(out), config)
 
@@ -208,7 +241,14 @@ class _Work:
             raise InputError(f"{path} can't be used ({error}); {advice}") from None
 
 
-def _plan(config: SimulationConfig, task: TorchTask, method: Method, stepsize: Stepsize, limits: Limits) -> Plan:
+def _plan(
+    config: SimulationConfig,
+    task: TorchTask,
+    method: Method,
+    stepsize: Stepsize,
+    limits: Limits,
+    server_optimizer: ServerOptimizer,
+) -> Plan:
     return Plan(
         task=task,
         method=method,
@@ -223,6 +263,7 @@ def _plan(config: SimulationConfig, task: TorchTask, method: Method, stepsize: S
         faults=config.faults,
         upload_limits=limits,
         sampler=config.sampler,
+        server_optimizer=server_optimizer,
     )
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from gammafl.config.optimizers import LocalOptimizer
 from gammafl.config.schema import Input, RunConfig
 from gammafl.core.errors import require
 from gammafl.federated.task import SampleFacts, Split, Task
@@ -27,12 +28,28 @@ def build_task(config: RunConfig, split: Split, data_dir: Path | None, say: Say)
     task = own_task(config) if own else _preset_task(config, split, data_dir, say)
     if isinstance(task, TorchTask):
         task.evaluation_samples = config.evaluation.samples
+        _train_as_configured(task, config)
     else:
+        plain = config.optimizer == LocalOptimizer() and config.proximal == 0
+        require(plain, f"optimizer and proximal are for tasks that gf.torch_task makes; {config.task} trains by itself")
         require(
             config.sampler == "replacement",
             f"sampler = {config.sampler!r} is for tasks that gf.torch_task makes; {config.task} draws its own batches",
         )
     return task
+
+
+def _train_as_configured(task: TorchTask, config: RunConfig) -> None:
+    """The local optimiser and μ of the configuration; a file's own ones stay where the configuration says nothing."""
+    if config.optimizer == LocalOptimizer() and config.proximal == 0:
+        return
+    given = {"optimizer": (task.optimizer, config.optimizer, None), "proximal": (task.proximal, config.proximal, 0)}
+    for name, (in_file, wanted, unset) in given.items():
+        require(
+            in_file in (unset, wanted),
+            f"{config.task} sets {name}= itself; leave out --set {name}, or let the file pass {name}=config.{name}",
+        )
+    task.train_by(config.optimizer, config.proximal)
 
 
 def _preset_task(config: RunConfig, split: Split, data_dir: Path | None, say: Say) -> TorchTask:

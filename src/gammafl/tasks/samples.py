@@ -1,6 +1,6 @@
 """Samples that are fetched a batch at a time: no Python per sample for data that is held as arrays."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, overload
@@ -8,18 +8,17 @@ from typing import Any, Protocol, overload
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import TensorDataset
 
 from gammafl.core.arrays import Vector
-from gammafl.core.errors import InputError, require
 from gammafl.core.jit import compiled
+from gammafl.tasks.nested import Nested, rows_of
 
-Batch = tuple[torch.Tensor, torch.Tensor]
+Batch = tuple[Nested, Nested]
+"""(inputs, targets)."""
+
 Indices = NDArray[np.int64]
 Transform = Callable[[torch.Tensor], torch.Tensor]
-
-NUMBERS = (torch.Tensor, np.ndarray, np.number, np.bool_, int, float)
-"""What an input or a target of a sample may be."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,15 @@ class Samples(Protocol):
     def batch(self, indices: Indices) -> Batch:
         """(inputs, targets) of these samples."""
         ...
+
+
+def batches(samples: Samples, indices: Indices, count: int) -> list[Batch]:
+    """`count` batches of equally many of these samples: one gather, unless each must be collated by itself."""
+    if getattr(samples, "batch_by_batch", False):
+        return [samples.batch(part) for part in indices.reshape(count, -1)]
+    together, size = samples.batch(indices), len(indices) // count
+    shares = (slice(number * size, (number + 1) * size) for number in range(count))
+    return [(rows_of(together[0], share), rows_of(together[1], share)) for share in shares]
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,78 +191,3 @@ class TensorSamples:
             return None
         inputs = self.inputs.flatten(1).contiguous().numpy()
         return Table(inputs, self.targets.numpy(), None, np.ones(1, np.float32), np.zeros(1, np.float32))
-
-
-class DatasetSamples:
-    """Any torch dataset with a length, asked for one item at a time (so that its transforms stay random)."""
-
-    def __init__(self, dataset: Any, name: str) -> None:
-        self.dataset = dataset
-        self.name = name
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def batch(self, indices: Indices) -> Batch:
-        items = [self.dataset[int(i)] for i in indices]
-        for row, item in zip(indices, items, strict=True):
-            _refuse_no_pair(f"{self.name}[{row}]", item)
-            for part, one, other in zip(("input", "target"), items[0], item, strict=True):
-                if np.shape(one) != np.shape(other):
-                    raise InputError(
-                        f"the {part}s of {self.name}[{indices[0]}] and {self.name}[{row}] have shapes"
-                        f" {list(np.shape(one))} and {list(np.shape(other))}: make them alike, as by padding"
-                    )
-        inputs, targets = default_collate(items)
-        return inputs, targets
-
-
-def _refuse_no_pair(name: str, item: Any) -> None:
-    if isinstance(item, torch.Tensor):
-        hint = "TensorDataset(inputs, targets) makes pairs of two tensors"
-        raise InputError(f"samples must be pairs (input, target), but {name} is a Tensor: {hint}")
-    if not (isinstance(item, tuple | list) and len(item) == 2):
-        got = f"{_kind(item)} of {len(item)}" if isinstance(item, tuple | list) else _kind(item)
-        raise InputError(f"samples must be pairs (input, target), but {name} is {got}: let the data set make a pair")
-    for part, value in zip(("input", "target"), item, strict=True):
-        if not isinstance(value, NUMBERS):
-            raise InputError(
-                f"samples must be pairs (input tensor, target), but {name} has {_kind(value)} as {part}: let the data"
-                " set make one tensor of it, which the module can take apart"
-            )
-
-
-def _kind(value: Any) -> str:
-    name = type(value).__name__
-    return "None" if value is None else f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
-
-
-def as_samples(dataset: Any, name: str) -> Samples:
-    """`dataset` as samples; what can't be asked for a sample by its number, or has none, is refused by `name`."""
-    if isinstance(dataset, DataLoader):
-        raise InputError(f"{name} is a DataLoader: give its .dataset; batch_size= sets the batch")
-    by_number = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
-    if not by_number or isinstance(dataset, IterableDataset | Mapping):
-        raise InputError(
-            f"{name} is {_kind(dataset)}: give a data set with a length whose samples can be asked for by number, such"
-            " as a torch.utils.data.Dataset with __len__ and __getitem__, or a list of pairs"
-        )
-    require(len(dataset) > 0, f"{name} is empty: give it at least one sample, or leave it out")
-    plain = isinstance(dataset, TensorDataset) and type(dataset).__getitem__ is TensorDataset.__getitem__
-    return TensorSamples(dataset) if plain and len(dataset.tensors) == 2 else DatasetSamples(dataset, name)
-
-
-def all_samples(client_datasets: Iterable[Any], test_dataset: Any) -> tuple[list[Samples], Samples]:
-    """The clients' samples and the test set; what is wrong with every sample is said before anybody trains."""
-    if isinstance(client_datasets, Dataset | DataLoader):
-        raise InputError(
-            f"client_datasets is {_kind(client_datasets)}: give a list with a data set for each client, such as"
-            " torch.utils.data.random_split makes"
-        )
-    clients = [as_samples(dataset, f"client_datasets[{i}]") for i, dataset in enumerate(client_datasets)]
-    require(bool(clients), "client_datasets is empty: give a data set for each client")
-    test = as_samples(test_dataset, "test_dataset")
-    with torch.random.fork_rng(devices=[]):
-        for samples in (clients[0], test):
-            samples.batch(np.zeros(1, np.int64))
-    return clients, test

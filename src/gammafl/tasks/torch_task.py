@@ -1,11 +1,9 @@
-"""Any torch module on any samples as a task: local SGD and evaluation."""
+"""Any torch module on any samples as a task: local training and evaluation."""
 
 import copy
-import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -18,22 +16,27 @@ from gammafl.core.errors import InputError, require
 from gammafl.federated import batch_draws as streams
 from gammafl.federated.task import Evaluation, LocalUpdate
 from gammafl.tasks.fast.random_state import drawing_from
-from gammafl.tasks.fast.replicas import Loss, Replica, Replicas, Training
+from gammafl.tasks.fast.replicas import Replica, Replicas, Training
 from gammafl.tasks.fast.softmax_regression import SoftmaxRegression, is_softmax_regression
 from gammafl.tasks.flat_module import Buffers, FlatModule, plain_copy, shapes
-from gammafl.tasks.samples import ImageSamples, Samples, Table, TensorSamples
+from gammafl.tasks.metrics import MetricChoice, metrics_of, right_answers
+from gammafl.tasks.nested import Nested, leaves, mapped
+from gammafl.tasks.objective import Loss, Objective
+from gammafl.tasks.optimizers import LocalRule, OptimizerChoice, local_rule
+from gammafl.tasks.samples import ImageSamples, Samples, Table, TensorSamples, batches
 
-Metric = Literal["accuracy", "perplexity", "loss"]
 FINGERPRINTED = 1000
 WEIGHTS = torch.float32
 """The precision of all weights."""
 
 
 class TorchTask:
-    """`module` trained by SGD on `clients` with batches of `batch_size`, evaluated on `test`.
+    """`module` trained on `clients` with batches of `batch_size`, evaluated on `test`.
 
-    The metric is the share of right answers ("accuracy"), exp(mean loss) ("perplexity") or the mean loss itself
-    ("loss"); `loss` must be a mean over the samples of a batch. Batches are drawn from the streams that
+    Local steps are those of plain SGD until `train_by` says else.
+    The metric is the share of right answers ("accuracy"), exp(mean loss) ("perplexity"), the mean loss itself
+    ("loss"), a function of (outputs, targets) of the whole test set, or a table of several; `loss` must be a mean over
+    the samples of a batch, and is the model's own where it is None. Batches are drawn from the streams that
     `train` is given: uniformly with replacement, as the paper's stochastic gradient assumes, or in passes (`Passes`).
     `initialise` resets the module's weights; without it every seed starts from the weights the module came with.
     """
@@ -45,17 +48,18 @@ class TorchTask:
         clients: Sequence[Samples],
         test: Samples,
         batch_size: int,
-        loss: Loss = nn.functional.cross_entropy,
+        loss: Loss | None = nn.functional.cross_entropy,
         initialise: Callable[[nn.Module], None] | None = None,
-        metric: Metric = "accuracy",
+        metric: MetricChoice = "accuracy",
         evaluation_batch: int = 250,
         buffers: Buffers = "refuse",
+        higher_is_better: bool = True,
     ) -> None:
-        require(metric in get_args(Metric), f"metric must be one of {', '.join(get_args(Metric))}, got {metric!r}")
         whole = isinstance(batch_size, int) and batch_size >= 1
         require(whole, f"batch_size must be a whole number of at least 1, got {batch_size}")
-        self.metric = metric
-        self.higher_is_better = metric == "accuracy"
+        self.metrics = metrics_of(metric, higher_is_better)
+        self.metric = self.metrics.first
+        self.higher_is_better = self.metrics.higher_is_better
         self.evaluation_batch = evaluation_batch
         self.evaluation_samples: int | None = None
         self.buffers = buffers
@@ -64,16 +68,30 @@ class TorchTask:
         self.client_sizes = [len(client) for client in clients]
         self.test = test
         self.batch_size = batch_size
-        self.loss = loss
+        self.objective = Objective(loss)
         self.initialise = initialise
         module = plain_copy(module)
         self._softmax = SoftmaxRegression(module) if is_softmax_regression(module, loss) else None
         self._start = FlatModule(module, buffers)
         self.tensors = shapes(self._start.parameters)
         self.statistics = shapes(self._start.statistics)
-        self._replicas = Replicas(lambda: Replica(self._start.module, loss, buffers))
+        self.optimizer: OptimizerChoice = None
+        self.proximal = 0.0
+        self._rule: LocalRule | None = None
+        self._replicas = Replicas(lambda: Replica(self._start.module, self.objective, buffers, self._rule))
         self._initial = None if initialise else self._start.weights.numpy().copy()
         self._tables_made: dict[int, Table | None] = {}
+
+    def train_by(self, optimizer: OptimizerChoice = None, proximal: float = 0.0) -> None:
+        """From now on clients train by this optimiser, plain SGD where it is None, and with FedProx's μ `proximal`."""
+        self._rule = local_rule(optimizer, proximal, list(self._start.parameters.values()))
+        self.optimizer, self.proximal = optimizer, proximal
+        self._replicas.forget()
+
+    @property
+    def optimizer_text(self) -> str:
+        """The optimiser of local training and its settings."""
+        return "sgd" if self._rule is None else self._rule.text
 
     def fingerprint(self) -> int:
         """A checksum of the clients' sizes, and of a few samples of as many as `FINGERPRINTED` clients."""
@@ -82,7 +100,7 @@ class TorchTask:
             torch.default_generator.manual_seed(0)
             some = range(0, len(self.clients), -(-len(self.clients) // FINGERPRINTED))
             for samples in [*(self.clients[client] for client in some), self.test]:
-                for part in samples.batch(np.arange(min(4, len(samples)))):
+                for part in leaves(samples.batch(np.arange(min(4, len(samples))))):
                     checksum = zlib.crc32(part.contiguous().numpy().tobytes(), checksum)
         return checksum
 
@@ -97,18 +115,18 @@ class TorchTask:
                 continue
             with torch.random.fork_rng(devices=[]):
                 batch = samples.batch(np.zeros(1, np.int64))
-                odd = [part.dtype for part in batch if part.is_floating_point() and part.dtype != WEIGHTS]
-                if odd and not self._takes(*batch) and self._takes(*map(_converted, batch)):
+                odd = [part.dtype for part in leaves(batch) if part.is_floating_point() and part.dtype != WEIGHTS]
+                if odd and not self._takes(*batch) and self._takes(*mapped(_converted, batch)):
                     kind = str(odd[0]).removeprefix("torch.")
                     raise InputError(
                         f"{name} holds {kind} numbers, which a model of float32 weights can't be trained on: convert"
                         " them, as by array.astype(np.float32) or tensor.float()"
                     )
 
-    def _takes(self, inputs: torch.Tensor, targets: torch.Tensor) -> bool:
+    def _takes(self, inputs: Nested, targets: Nested) -> bool:
         """Whether module and loss can be trained on such samples; a module may convert them itself."""
         try:
-            self.loss(self.module_with(self._start.weights.numpy())(inputs), targets).backward()
+            self.objective(self.module_with(self._start.weights.numpy()), inputs, targets)[0].backward()
         except (RuntimeError, ValueError, TypeError):
             return False
         return True
@@ -125,10 +143,11 @@ class TorchTask:
         self, clients: Sequence[int], model: Vector, stepsizes: Vector, rngs: Sequence[np.random.Generator]
     ) -> Iterator[LocalUpdate]:
         """As many clients at a time as there are threads, each with a random state of its own, such as for dropout."""
-        if self._softmax is not None and (tables := self._tables(clients, self._softmax.features)) is not None:
+        plain = self._softmax if self._rule is None else None
+        if plain is not None and (tables := self._tables(clients, plain.features)) is not None:
             size = len(stepsizes) * self.batch_size
             draws = streams.integers(rngs, [self.client_sizes[client] for client in clients], size)
-            yield from self._softmax.train(tables, draws, model, stepsizes)
+            yield from plain.train(tables, draws, model, stepsizes)
             return
         torch.set_num_threads(1)
         fetches = [
@@ -154,34 +173,38 @@ class TorchTask:
         """What a client trains on in a round, in one gather."""
         draws, rng = streams.drawn(rngs, number, len(samples), len(stepsizes) * self.batch_size)
         _seed_torch(rng)  # for what the data set draws, and the module after it
-        inputs, targets = samples.batch(draws)
-        return Training(model, inputs, targets, stepsizes, torch.get_rng_state())
+        fetched = batches(samples, draws, len(stepsizes))
+        return Training(model, fetched, stepsizes, torch.get_rng_state())
 
     def evaluate(self, model: Vector) -> Evaluation:
         """As many batches at a time as there are threads; they are fetched in this thread, as for training.
 
         Random numbers, if the data set or the module draws some, are the same each time.
         """
-        batches = self._evaluation_batches()
-        at_once = min(threads.count(), len(batches))
+        parts = self._evaluation_batches()
+        at_once = min(threads.count(), len(parts))
         torch.set_num_threads(1)
         torch.default_generator.manual_seed(0)
         for replica in self._replicas.get(at_once):
             replica.flat.load(model)
             replica.flat.module.eval()
-        jobs = (partial(self._evaluate, *self.test.batch(rows), number) for number, rows in enumerate(batches))
-        loss, accuracy = (np.sum(list(self._replicas.in_order(jobs, at_once)), 0) / sum(map(len, batches))).tolist()
-        metrics = {"accuracy": accuracy, "perplexity": math.exp(min(loss, 700)), "loss": loss}
-        return Evaluation(loss, metrics[self.metric])
+        jobs = (partial(self._evaluate, *self.test.batch(rows), number, len(rows)) for number, rows in enumerate(parts))
+        sums, outputs, targets = zip(*self._replicas.in_order(jobs, at_once), strict=True)
+        loss, accuracy = (np.sum(sums, 0) / sum(map(len, parts))).tolist()
+        first, *others = self.metrics.values(loss, accuracy, outputs, targets)
+        return Evaluation(loss, first, dict(zip(list(self.metrics.named)[1:], others, strict=True)))
 
     @torch.no_grad()
-    def _evaluate(self, inputs: torch.Tensor, targets: torch.Tensor, seed: int, replica: Replica) -> tuple[float, int]:
-        """Sum of losses and number of right answers; nothing leaks between batches."""
+    def _evaluate(
+        self, inputs: Nested, targets: Nested, seed: int, count: int, replica: Replica
+    ) -> tuple[tuple[float, int], Nested, Nested]:
+        """Sum of losses and number of right answers, and what own metrics look at; nothing leaks between batches."""
         replica.flat.reset_buffers()
         with drawing_from(replica.generator.manual_seed(seed)):
-            outputs = replica.flat.module(inputs)
-            loss = self.loss(outputs, targets).item() * len(inputs)
-        return loss, _right_answers(outputs, targets) if self.metric == "accuracy" else 0
+            mean, outputs = self.objective(replica.flat.module, inputs, targets)
+        right = right_answers(outputs, targets) if self.metrics.counts_answers else 0
+        looked_at = (outputs, targets) if self.metrics.needs_outputs else (None, None)
+        return (mean.item() * count, right), *looked_at
 
     def _evaluation_batches(self) -> list[NDArray[np.int64]]:
         """The rows of the test set, or of its first `evaluation_samples`, in batches of about equal size."""
@@ -197,15 +220,6 @@ class TorchTask:
         for tensor in [*module.parameters(), *module.buffers()]:
             tensor.data, tensor.grad = tensor.data.clone(), None
         return module.eval()
-
-
-def _right_answers(outputs: torch.Tensor, targets: torch.Tensor) -> int:
-    if outputs.dim() != 2 or targets.shape != outputs.shape[:1]:
-        raise InputError(
-            f"accuracy needs a score for each class, [samples, classes], and a class for each sample; the model gives"
-            f" {list(outputs.shape)} for targets of {list(targets.shape)}. Use metric='loss' or metric='perplexity'"
-        )
-    return int((outputs.argmax(1) == targets).sum())
 
 
 def _converted(tensor: torch.Tensor) -> torch.Tensor:

@@ -13,12 +13,14 @@ from gammafl.methods.files import function_in_file, module_of
 
 if TYPE_CHECKING:  # the command line looks at names without loading torch
     from torch import nn
-    from torch.utils.data import Dataset
+    from torch.utils.data import DataLoader, Dataset
 
     from gammafl.federated.task import Task
-    from gammafl.tasks.fast.replicas import Loss
     from gammafl.tasks.flat_module import Buffers
-    from gammafl.tasks.torch_task import Metric, TorchTask
+    from gammafl.tasks.metrics import MetricChoice
+    from gammafl.tasks.objective import Loss
+    from gammafl.tasks.optimizers import OptimizerChoice
+    from gammafl.tasks.torch_task import TorchTask
 
 
 def own_settings(name: str) -> dict[str, Any]:
@@ -44,29 +46,61 @@ def own_task(config: RunConfig) -> "Task":
 
 def torch_task(
     model: "nn.Module",
-    client_datasets: "Sequence[Dataset[Any]]",
-    test_dataset: "Dataset[Any]",
-    batch_size: int,
+    client_datasets: "Sequence[Dataset[Any] | DataLoader[Any]]",
+    test_dataset: "Dataset[Any] | DataLoader[Any]",
+    batch_size: int | None = None,
     *,
     loss: "Loss | None" = None,
-    metric: "Metric" = "accuracy",
+    metric: "MetricChoice" = "accuracy",
+    higher_is_better: bool = True,
+    optimizer: "OptimizerChoice" = None,
+    proximal: float = 0.0,
     buffers: "Buffers" = "refuse",
     name: str = "own",
 ) -> "TorchTask":
-    """A task from any module and any torch data sets, one a client. `loss` is cross-entropy by default.
+    """A task from any module and any torch data sets or loaders, one a client.
 
-    `buffers` says what becomes of running statistics, such as those of batch normalisation: "travel" sends them
-    with the weights, "local" switches them off.
+    batch_size         samples of a local step; by default that of the DataLoaders, or 50
+    loss               a mean over a batch, of (outputs, targets); by default cross-entropy, and for samples that are
+                       dicts the model's own: `model(**batch).loss`
+    metric             "accuracy", "perplexity", "loss", a function of (outputs, targets) of the whole test set, or a
+                       table of several by name, the first of which is the task's
+    higher_is_better   whether more of a first metric that is one's own function is better
+    optimizer          of local training, made anew for each client and round: a class such as `torch.optim.AdamW`, a
+                       function of (params, lr), or a name with settings such as "sgd:momentum=0.9"; by default plain
+                       SGD
+    proximal           FedProx's μ: μ/2·‖x − x_round‖² is added to the local objective
+    buffers            what becomes of running statistics, such as those of batch normalisation: "travel" sends them
+                       with the weights, "local" switches them off
+
+    >>> import torch
+    >>> data = torch.utils.data.TensorDataset(torch.randn(8, 3), torch.arange(8) % 2)
+    >>> task = torch_task(torch.nn.Linear(3, 2), [data, data], data, 4, optimizer="adamw:weight_decay=0.01")
+    >>> task.client_sizes
+    [8, 8]
     """
     try:
         from torch.nn.functional import cross_entropy
     except ModuleNotFoundError:
         raise not_installed("torch", "train") from None
 
-    from gammafl.tasks.samples import all_samples
+    from gammafl.tasks.own_data import own_data
     from gammafl.tasks.torch_task import TorchTask
 
-    clients, test = all_samples(client_datasets, test_dataset)
-    task = TorchTask(name, model, clients, test, batch_size, loss or cross_entropy, metric=metric, buffers=buffers)
+    data = own_data(client_datasets, test_dataset, default_loss=loss is None)
+    task = TorchTask(
+        name,
+        model,
+        data.clients,
+        data.test,
+        data.chosen_batch(batch_size),
+        loss or (None if data.are_dicts else cross_entropy),
+        metric=metric,
+        evaluation_batch=data.test_batch or 250,
+        buffers=buffers,
+        higher_is_better=higher_is_better,
+    )
+    if optimizer is not None or proximal:
+        task.train_by(optimizer, proximal)
     task.check_precision()
     return task

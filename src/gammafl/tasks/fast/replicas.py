@@ -24,33 +24,43 @@ from gammafl.tasks.fast.pool_first import pool_first
 from gammafl.tasks.fast.random_state import drawing_from
 from gammafl.tasks.fast.turns import turns
 from gammafl.tasks.flat_module import Buffers, FlatModule
+from gammafl.tasks.nested import Nested
+from gammafl.tasks.objective import Objective
+from gammafl.tasks.optimizers import LocalRule
+from gammafl.tasks.samples import Batch
 
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Result = TypeVar("Result")
 
 
 class Replica:
-    """A copy of `module`, arranged for speed."""
+    """A copy of `module`, arranged for speed. Without a rule, its steps are those of plain SGD."""
 
-    def __init__(self, module: nn.Module, loss: Loss, buffers: Buffers) -> None:
+    def __init__(self, module: nn.Module, objective: Objective, buffers: Buffers, rule: LocalRule | None) -> None:
         module = copy.deepcopy(module)
         pool_first(module)
         self.flat = FlatModule(module, buffers, channels_last=True)
-        self.loss = loss
+        self.objective = objective
+        self.rule = rule
+        self._take_step = self.flat.step
         self.generator = torch.Generator()
         self._delta: Vector | None = None
         self._losses: list[float] = []
 
-    def begin(self, model: Vector, random_state: torch.Tensor) -> None:
-        """The next steps start from `model`, and what they draw, as for dropout, from `random_state`."""
+    def begin(self, model: Vector, random_state: torch.Tensor, stepsize: float) -> None:
+        """The next steps start from `model`, and what they draw, as for dropout, from `random_state`.
+
+        The first of them is of `stepsize`.
+        """
         self.flat.module.train()
         self.flat.load(model)
         self.generator.set_state(random_state)
+        if self.rule is not None:
+            self._take_step = self.rule.begin(list(self.flat.parameters.values()), stepsize).take
         self._losses = []
 
-    def step(self, inputs: torch.Tensor, targets: torch.Tensor, stepsize: float) -> None:
-        loss = self.loss(self.flat.module(inputs), targets)
-        self.flat.step(loss, stepsize)
+    def step(self, inputs: Nested, targets: Nested, stepsize: float) -> None:
+        loss, _ = self.objective(self.flat.module, inputs, targets)
+        self._take_step(loss, stepsize)
         self._losses.append(loss.item())
 
     def update(self, model: Vector) -> LocalUpdate:
@@ -63,11 +73,10 @@ class Replica:
 
 @dataclass(frozen=True)
 class Training:
-    """A client's local steps from `model`: for each a stepsize, and a share of the samples."""
+    """A client's local steps from `model`: for each a stepsize and a batch."""
 
     model: Vector
-    inputs: torch.Tensor
-    targets: torch.Tensor
+    batches: Sequence[Batch]
     stepsizes: Vector
     random_state: torch.Tensor
 
@@ -76,12 +85,10 @@ class Training:
         if before is not None:
             before.result()
         if steps.start == 0:
-            replica.begin(self.model, self.random_state)
-        size = len(self.inputs) // len(self.stepsizes)
+            replica.begin(self.model, self.random_state, float(self.stepsizes[0]))
         with drawing_from(replica.generator):
             for number in steps:
-                share = slice(number * size, (number + 1) * size)
-                replica.step(self.inputs[share], self.targets[share], float(self.stepsizes[number]))
+                replica.step(*self.batches[number], float(self.stepsizes[number]))
         return replica.update(self.model) if steps.stop == len(self.stepsizes) else None
 
 
@@ -93,6 +100,10 @@ class Replicas:
         self._make = make
         self._made: list[Replica] = []
         self._pool: ThreadPoolExecutor | None = None
+
+    def forget(self) -> None:
+        """The next ones are made anew."""
+        self._made = []
 
     @property
     def first(self) -> Replica:
