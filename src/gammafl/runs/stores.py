@@ -14,6 +14,7 @@ from gammafl.federated.plan import Plan
 from gammafl.federated.records import RoundRecord, Summary
 from gammafl.federated.server import ServerState
 from gammafl.files import private_files, tensor_files
+from gammafl.files.disk_errors import storing
 from gammafl.runs import checkpoint
 from gammafl.runs.checkpoint import Saved
 from gammafl.runs.directory import Ledger, RunDirectory
@@ -108,7 +109,8 @@ class OnDisk:
         models = {self.directory.model_file: state.model, self.directory.averaged_model_file: state.average}
         for path, model in models.items():
             if model is not None:
-                tensor_files.replace(path, plan.layout.split(model), mode=private_files.PUBLIC_FILE)
+                with storing(path):
+                    tensor_files.replace(path, plan.layout.split(model), mode=private_files.PUBLIC_FILE)
         self.directory.finish(summary)
 
 
