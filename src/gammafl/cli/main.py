@@ -12,6 +12,7 @@ import typer
 import gammafl
 from gammafl.cli.entry import call
 from gammafl.cli.parsing import Commands, command_again, command_line, need_torch, numbers, told_how_to_go_on
+from gammafl.cli.states import app as state_app
 from gammafl.cli.studies import report as report_command
 from gammafl.cli.studies import study as study_command
 from gammafl.core.errors import InputError
@@ -30,6 +31,7 @@ app = typer.Typer(
 )
 data_app = typer.Typer(cls=Commands, help="Data sets: list them, fetch them.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+app.add_typer(state_app, name="state")
 app.command("study", epilog="Example:  gammafl study table3 --task logistic-mini --quick")(study_command)
 app.command("report", epilog="Example:  gammafl report runs/studies/table3-logistic-mini-quick --out page.html")(
     report_command

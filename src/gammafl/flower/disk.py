@@ -79,13 +79,14 @@ class ClientDisk:
         with lock:
             yield
 
-    def forget(self) -> None:
+    def forget(self, seconds: float) -> None:
         """The training is over: this client's files go, and the folder with the last of them."""
-        with storing(self.state_file, "it is removed", ELSEWHERE):
-            for file in (self.state_file, self.model_file, self.lock_file):
-                file.unlink(missing_ok=True)
-            with suppress(OSError):  # other clients' files are still there
-                self.state_file.parent.rmdir()
+        with self.locked(seconds), storing(self.state_file, "it is removed", ELSEWHERE):
+            self.state_file.unlink(missing_ok=True)
+            self.model_file.unlink(missing_ok=True)
+        with suppress(OSError):  # other clients' files are still there
+            self.lock_file.unlink()
+            self.lock_file.parent.rmdir()
 
     def check_room(self, dim: int) -> None:
         """Before training, since an update that can't be stored is lost."""

@@ -105,8 +105,7 @@ def _obey(notice: Notice, directory: Path, message: Message, context: Context, c
         del message.content[KEY]
         return call_next(message, context)
     if notice.training is not None:
-        disk = ClientDisk(directory, context, notice.training)
-        disk.forget()
+        ClientDisk(directory, context, notice.training).forget(message.metadata.ttl)
     return Message(RecordDict(), reply_to=message)
 
 
