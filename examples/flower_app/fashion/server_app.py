@@ -18,11 +18,10 @@ def main(grid: Grid, context: Context) -> None:
     records = Records(settings["out"])
     nodes = settings["min-nodes"]
     options = {"fraction_evaluate": 0.0, "min_train_nodes": nodes, "min_available_nodes": nodes}
+    strategy = FedAvg(**options)
     if settings["compress"]:
-        options |= {"method": settings["method"], "keep": settings["keep"], "downlink": settings["downlink"]}
-        strategy = gammafl.flower.CompressedFedAvg(**options, ledger=records.ledger)  # ← line two
-    else:
-        strategy = FedAvg(**options)
+        terms = {"method": settings["method"], "keep": settings["keep"], "downlink": settings["downlink"]}
+        strategy = gammafl.flower.Compressed(strategy, **terms, ledger=records.ledger)  # ← line two
 
     test, model = load_test(settings["dataset"]), Net()
 
