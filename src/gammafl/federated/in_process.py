@@ -52,9 +52,7 @@ class InProcess:
     def upload(self, client: int, local: LocalUpdate, round_number: int) -> list[Upload]:
         """What the client makes of its training: one upload."""
         limits, positions = self.plan.upload_limits, self.plan.positions
-        moment = self._moment
-        if not self.plan.method.proven:  # ours draw no random numbers
-            moment = replace(moment, key=key_of(self.plan.seed, round_number, client))
+        moment = replace(self._moment, key=key_of(self.plan.seed, round_number, client))
         payload = self.residuals.outbox(client).send(local, moment, limits, positions)
         self.residuals.lost.pop(client, None)  # it is in this one
         return [Upload(client, payload, local.loss, round_number)]
