@@ -20,6 +20,7 @@ from gammafl.core import kernels
 from gammafl.core.arrays import Positions, Vector
 from gammafl.core.jit import compiled, trailing_zeros
 from gammafl.core.kernels import BLOCK, MAGNITUDE, ONE, on_slices
+from gammafl.core.scatter import place, places
 
 SPARSE = 16
 """For fewer than one in so many elements a sample tells where to look."""
@@ -79,30 +80,11 @@ def _merged(found: Found, more: Found) -> Found:
 
 
 @compiled
-def _place(number: Any, strata: Any, size: Any, key: Any) -> Any:
-    """A random place in stratum `number` of `strata` equal parts of 0…size (splitmix64)."""
-    first, end = number * size // strata, (number + ONE) * size // strata
-    word = key + number * np.uint64(0x9E3779B97F4A7C15)
-    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    word ^= word >> np.uint64(31)
-    return first + word % (end - first)
-
-
-@compiled
-def _places(strata: Any, size: Any, key: Any) -> Any:
-    places = np.empty(strata, np.int64)
-    for number in range(strata):
-        places[number] = _place(np.uint64(number), strata, size, key)
-    return places
-
-
-@compiled
 def _sampled_bits(delta: Any, residual: Any, key: Any, out: Any) -> None:
     """The magnitudes of `out.size` places of residual + delta."""
     for number in range(out.size):
-        place = _place(np.uint64(number), np.uint64(out.size), np.uint64(residual.size), key)
-        out[number] = np.float32(residual[place] + delta[place]).view(np.uint32) & MAGNITUDE
+        j = place(np.uint64(number), np.uint64(out.size), np.uint64(residual.size), key)
+        out[number] = np.float32(residual[j] + delta[j]).view(np.uint32) & MAGNITUDE
 
 
 def _likely_limit(delta: Vector, residual: Vector, k: int, key: int) -> int:
@@ -123,7 +105,7 @@ def _chosen(ties: int, wanted: int, key: int | None) -> NDArray[np.int64]:
     """Which of `ties` equal magnitudes are taken, in order: one of each of `wanted` equal parts, or the first."""
     if key is None or wanted in (0, ties):
         return np.arange(wanted)
-    return _places(np.uint64(wanted), np.uint64(ties), np.uint64(key))
+    return places(wanted, ties, key)
 
 
 def _keep(found: Found, residual: Vector, k: int, key: int | None) -> Found:

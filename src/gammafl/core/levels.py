@@ -38,6 +38,10 @@ class Level(ABC):
         """The moment as the compressor is told it."""
         return moment
 
+    def asks(self, moment: Moment) -> bool:
+        """Whether the server wants to know the smallest magnitude that an upload at this moment keeps."""
+        return False
+
 
 @dataclass(frozen=True)
 class UploadLevel(Level):
@@ -74,13 +78,11 @@ class UploadLevel(Level):
 
     def check(self, compressor: Compressor) -> None:
         name = type(compressor).__name__
-        require(isinstance(compressor, Thresholding), f"{name} has no threshold for a level to set; leave out level=")
-        for field in fields(compressor):  # type: ignore[arg-type]
-            if getattr(compressor, field.name) != field.default:
-                raise InputError(
-                    f"{name}: {field.name} has no effect at level 'upload', where each upload keeps its planned number"
-                    " of entries; leave it out, or use level='run' or 'paper'"
-                )
+        if set_ := _effectless(compressor, {field.name for field in fields(_thresholding(compressor))}):
+            raise InputError(
+                f"{name}: {set_} has no effect at level 'upload', where each upload keeps its planned number of"
+                " entries; leave it out, or use level='run' or 'paper'"
+            )
 
     def planned(self, moment: Moment) -> float:
         if self.profile == "constant":
@@ -90,6 +92,48 @@ class UploadLevel(Level):
 
     def told(self, moment: Moment) -> Moment:
         return replace(moment, keep=self.planned(moment))
+
+
+@dataclass(frozen=True)
+class RunLevel(Level):
+    """λ_t = c·shape(t) with one c for all clients, which the server finds and steers: `keep` on average over the run.
+
+    keep     the kept fraction
+    warmup   rounds at level "upload"; then c is the median of what their uploads had as λ
+
+    The shape is that of the compressor's threshold. A round may keep more or less than `keep`: a client whose update is
+    larger sends more of it. For runs of hundreds of rounds; docs/levels.md says when.
+
+    >>> from gammafl.core.compressors import GammaFedHT
+    >>> from gammafl.core.method import Method
+    >>> Method(GammaFedHT(), level=RunLevel(0.01)).planned(Moment())
+    0.01
+    """
+
+    keep: float
+    warmup: int = 20
+
+    def __post_init__(self) -> None:
+        require_kept_fraction(self.keep)
+        whole = isinstance(self.warmup, int) and self.warmup >= 1
+        require(whole, f"warmup must be a whole number of rounds, at least 1, got {self.warmup}")
+
+    def scale(self, compressor: Compressor, dim: int, schedule: Schedule) -> float:
+        """0: nobody knows it yet."""
+        return 0.0
+
+    def check(self, compressor: Compressor) -> None:
+        if set_ := _effectless(_thresholding(compressor), {"value", "initial"}):
+            raise InputError(f"{type(compressor).__name__}: {set_} has no effect at level 'run', which finds it itself")
+
+    def planned(self, moment: Moment) -> float:
+        return self.keep
+
+    def told(self, moment: Moment) -> Moment:
+        return replace(moment, keep=self.keep) if self.asks(moment) else moment
+
+    def asks(self, moment: Moment) -> bool:
+        return moment.scale == 0
 
 
 @dataclass(frozen=True)
@@ -111,3 +155,17 @@ class PaperLevel(Level):
     def check(self, compressor: Compressor) -> None:
         if not hasattr(compressor, "matching"):
             raise InputError(f"{type(compressor).__name__} has no threshold that could be calibrated; leave out level=")
+
+
+def _thresholding(compressor: Compressor) -> Thresholding:
+    """`compressor`, or an error if it has no threshold."""
+    if not isinstance(compressor, Thresholding):
+        raise InputError(f"{type(compressor).__name__} has no threshold for a level to set; leave out level=")
+    return compressor
+
+
+def _effectless(compressor: Any, names: set[str]) -> str | None:
+    """The first of these settings that is not as usual."""
+    return next(
+        (f.name for f in fields(compressor) if f.name in names and getattr(compressor, f.name) != f.default), None
+    )

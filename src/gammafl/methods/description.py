@@ -12,7 +12,7 @@ from typing import Any
 
 from gammafl.core.compressors import Dense, GammaFedHT, HardThreshold, TopK
 from gammafl.core.errors import GammaflError, InputError, require
-from gammafl.core.levels import PaperLevel, UploadLevel
+from gammafl.core.levels import PaperLevel, RunLevel, UploadLevel
 from gammafl.core.memory import ErrorFeedback, NoMemory
 from gammafl.core.method import Method
 from gammafl.core.values import Exact, Half, Ternary
@@ -24,7 +24,7 @@ KINDS: dict[str, type[Any]] = {
         *(Dense, HardThreshold, GammaFedHT, TopK),
         *(Exact, Half, Ternary),
         *(ErrorFeedback, NoMemory),
-        *(UploadLevel, PaperLevel),
+        *(UploadLevel, RunLevel, PaperLevel),
     )
 }
 """All parts that are ever made from a description."""

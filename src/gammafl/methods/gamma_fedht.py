@@ -25,8 +25,8 @@ def gamma_fedht(
     """Keeps |v_j| > λ_t in O(d), where λ_t follows the stepsize γ_t, with error feedback (Algorithm 1).
 
     keep                the kept fraction of the entries
-    level               how `keep` is reached. "upload": each upload keeps exactly that many, its largest; "paper": λ_0
-                        is calibrated for it as in the paper's Table II, which is right for the paper's tasks
+    level               how `keep` is reached. "upload": each upload keeps exactly that many, its largest; "run": the
+                        server steers one λ_0 for all; "paper": λ_0 is calibrated for it as in the paper's Table II
     profile             of level "upload": "constant", or "gamma": `keep` on average, and more where λ_t is low
     initial_threshold   λ_0 itself, instead of a level
     alpha               how strongly λ_t follows γ_t; not for level "upload"
@@ -51,8 +51,8 @@ def gamma_fedht_q(
     """γ-FedHT, with kept values rounded to ±μ: one bit each, μ their mean magnitude.
 
     keep                the kept fraction of the entries
-    level               how `keep` is reached. "upload": each upload keeps exactly that many, its largest; "paper": λ_0
-                        is calibrated for it as in the paper's Table II, which is right for the paper's tasks
+    level               how `keep` is reached. "upload": each upload keeps exactly that many, its largest; "run": the
+                        server steers one λ_0 for all; "paper": λ_0 is calibrated for it as in the paper's Table II
     profile             of level "upload": "constant", or "gamma": `keep` on average, and more where λ_t is low
     initial_threshold   λ_0 itself, instead of a level
     alpha               how strongly λ_t follows γ_t; not for level "upload"

@@ -21,8 +21,8 @@ def hard_threshold(
     """Keeps |v_j| > λ in O(d), with error feedback.
 
     keep        the kept fraction of the entries
-    level       how `keep` is reached. "upload": each upload keeps exactly that many, its largest; "paper": λ is
-                calibrated for it as in the paper's Table II, which is right for the paper's tasks
+    level       how `keep` is reached. "upload": each upload keeps exactly that many, its largest; "run": the server
+                steers one λ for all; "paper": λ is calibrated for it as in the paper's Table II
     profile     of level "upload": "constant", or "gamma": `keep` on average, following γ-FedHT's threshold
     threshold   λ itself, instead of a level
     units       "update", or "gradient": the threshold is λ·γ_t; not for level "upload"

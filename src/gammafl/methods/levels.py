@@ -3,9 +3,9 @@
 from typing import Literal, get_args
 
 from gammafl.core.errors import InputError
-from gammafl.core.levels import Level, PaperLevel, Profile, UploadLevel
+from gammafl.core.levels import Level, PaperLevel, Profile, RunLevel, UploadLevel
 
-LevelName = Literal["upload", "paper"]
+LevelName = Literal["upload", "run", "paper"]
 
 
 def level_named(name: LevelName, keep: float, profile: Profile) -> Level:
@@ -16,4 +16,4 @@ def level_named(name: LevelName, keep: float, profile: Profile) -> Level:
         raise InputError(f"level must be one of {', '.join(get_args(LevelName))}, got {name!r}")
     if profile != "constant":
         raise InputError(f"profile has no effect at level {name!r}; leave it out, or use level='upload'")
-    return PaperLevel(keep)
+    return RunLevel(keep) if name == "run" else PaperLevel(keep)
