@@ -161,10 +161,7 @@ MISTAKES = {
     "value and keys": ("run logistic-mini --set partition=3 --set partition.classes=2", "either or"),
     "a kind as a key": ("run logistic-mini --set iid=1", "unknown key 'iid'"),
     "key of the kind": ("run logistic-mini --set stepsize.value=1", "for stepsize of kind inverse"),
-    "no effect": (
-        "run logistic-mini --method gamma-fedht:level=upload,alpha=2",
-        "alpha has no effect at level 'upload'",
-    ),
+    "no effect": ("run logistic-mini --method gamma-fedht:level=upload,alpha=2", "alpha has no effect at level"),
     "nothing counted": (
         "run logistic-mini --method ht --set iterations=10 --set faults.lost=1",
         "no upload counted in 2 rounds, so that nothing was learned: none arrived",
