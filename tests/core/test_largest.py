@@ -72,6 +72,12 @@ def test_exactly_k_are_taken_whatever_the_optimiser(kind: str, k: int) -> None:
     assert_the_largest(residual + delta, k, *taken(delta, residual, k))
 
 
+@every_kind
+def test_exactly_k_are_taken_of_many_candidates(kind: str) -> None:
+    delta, residual = optimiser_like(kind, 900_000, 1), optimiser_like(kind, 900_000, 2)
+    assert_the_largest(residual + delta, 14_000, *taken(delta, residual, 14_000))
+
+
 FLOATS = st.floats(-2, 2, width=32) | st.sampled_from([0.0, 1.0, -1.0, TINIEST, 3e38, 1e-40])
 SHORT = hnp.arrays(np.float32, st.integers(0, 300), elements=FLOATS)
 

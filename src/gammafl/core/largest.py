@@ -20,19 +20,19 @@ from gammafl.core import kernels
 from gammafl.core.arrays import Positions, Vector
 from gammafl.core.jit import compiled, trailing_zeros
 from gammafl.core.kernels import BLOCK, MAGNITUDE, ONE, on_slices
-from gammafl.core.scatter import place, places
+from gammafl.core.scatter import places
 
 SPARSE = 16
 """For fewer than one in so many elements a sample tells where to look."""
 
-SAMPLE = 1 << 14
-"""Elements of a sample, at the least where the vector has enough."""
+LINES = 2048
+"""Places that a sample looks at. It takes a whole line of memory at each: that is what costs time."""
 
-EXPECTED = 64
-"""A sample is larger where fewer of its elements than this were expected among the k."""
-
-MARGIN = 4
+MARGIN = 3
 """Standard deviations by which the sample's count of large elements may be too high."""
+
+GLANCE = 1024
+"""Of many candidates, so many tell about where the k-th is."""
 
 DIGITS = ((20, 11), (9, 11), (0, 9))
 """The 31 magnitude bits in three digits: (shift, width)."""
@@ -80,22 +80,30 @@ def _merged(found: Found, more: Found) -> Found:
 
 
 @compiled
-def _sampled_bits(delta: Any, residual: Any, key: Any, out: Any) -> None:
-    """The magnitudes of `out.size` places of residual + delta."""
-    for number in range(out.size):
-        j = place(np.uint64(number), np.uint64(out.size), np.uint64(residual.size), key)
-        out[number] = np.float32(residual[j] + delta[j]).view(np.uint32) & MAGNITUDE
+def _maxima(delta: Any, residual: Any, offset: Any, stride: Any, line: Any, out: Any) -> None:
+    """The largest magnitude of residual + delta in each line of the sample."""
+    for number in range(np.uint64(out.size)):
+        first = (offset + number * stride) * line
+        most = np.uint32(0)
+        for j in range(first, first + line):
+            most = max(most, np.uint32(np.float32(residual[j] + delta[j]).view(np.uint32) & MAGNITUDE))
+        out[number] = most
 
 
 def _likely_limit(delta: Vector, residual: Vector, k: int, key: int) -> int:
-    """The bits of a magnitude that k elements of residual + delta and some more exceed, if the sample is a fair one."""
+    """The bits of a magnitude that k elements of residual + delta and some more exceed, if the sample is a fair one.
+
+    A line counts once, by its maximum. Where large elements are neighbours, this makes the limit lower, never higher.
+    """
     size = residual.size
-    count = min(size // SPARSE, max(SAMPLE, min(4 * SAMPLE, EXPECTED * size // k)))
-    sample = np.empty(count, np.uint32)
-    _sampled_bits(delta, residual, np.uint64(key), sample)
-    expected = k * count / size
+    line = 16 if 64 * k <= size else 4
+    count = min(LINES, size // 256)
+    stride = (size // line // count - 1) | 1  # odd, so that it meets all columns of most matrices
+    maxima = np.empty(count, np.uint32)
+    _maxima(delta, residual, *(np.uint64(number) for number in (key % stride, stride, line)), maxima)
+    expected = k * count * line / size
     rank = math.ceil(expected + MARGIN * math.sqrt(expected) + MARGIN)
-    return int(np.partition(sample, count - rank)[count - rank]) if rank <= count else 0
+    return int(np.partition(maxima, count - rank)[count - rank]) if rank <= count else 0
 
 
 # --- the exact choice -------------------------------------------------------------------------------------
@@ -108,16 +116,64 @@ def _chosen(ties: int, wanted: int, key: int | None) -> NDArray[np.int64]:
     return places(wanted, ties, key)
 
 
+@compiled
+def _separate(indices: Any, values: Any, kth: Any, chosen: Any, residual: Any, others: Any, rest: Any) -> None:
+    """Moves what is above `kth`, and the chosen of what is equal to it, to the front; the others into the residual."""
+    kept, returned, ties, taken = 0, 0, 0, 0
+    for i in range(values.size):
+        index, value = indices[i], values[i]
+        bits = np.uint32(np.float32(value).view(np.uint32) & MAGNITUDE)
+        keeps = bits > kth
+        if bits == kth:
+            keeps = taken < chosen.size and chosen[taken] == ties
+            taken += keeps
+            ties += 1
+        indices[kept], values[kept] = index, value
+        others[returned], rest[returned] = index, value
+        kept += keeps
+        returned += not keeps
+    for i in range(returned):
+        residual[others[i]] = rest[i]
+
+
+@compiled
+def _between(bits: Any, low: Any, high: Any, out: Any) -> Any:
+    """Lists what is from `low` to `high`; returns how many are lower, and how many are listed."""
+    lower, count = 0, 0
+    for i in range(bits.size):
+        out[count] = bits[i]
+        lower += bits[i] < low
+        count += low <= bits[i] <= high
+    return lower, count
+
+
+def _ordered(bits: Positions, number: int) -> int:
+    """The element that has `number` others before it when they are sorted.
+
+    Some of many tell about where it is, so that only those near it must be put in order.
+    """
+    if len(bits) > 8 * GLANCE:
+        some = np.sort(bits[:: len(bits) // GLANCE])
+        share = number / len(bits)
+        about, reach = share * len(some), 4 * math.sqrt(share * (1 - share) * len(some)) + 4
+        low, high = (some[min(max(0, int(about + side)), len(some) - 1)] for side in (-reach, reach))
+        near = np.empty(len(bits) + 1, np.uint32)
+        lower, count = _between(bits, low, high, near)
+        if lower <= number < lower + count:
+            bits, number = near[:count], number - lower
+    return int(np.partition(bits, number)[number])
+
+
 def _keep(found: Found, residual: Vector, k: int, key: int | None) -> Found:
-    """The k largest of `found`; the others go back into the residual."""
+    """The k largest of `found`, which are more; the others go back into the residual."""
     indices, values = found
-    magnitudes = values.view(np.uint32) & MAGNITUDE
-    kth = np.partition(magnitudes, len(indices) - k)[len(indices) - k]
-    kept = magnitudes > kth
-    ties = np.flatnonzero(magnitudes == kth)
-    kept[ties[_chosen(len(ties), k - int(np.count_nonzero(kept)), key)]] = True
-    residual[indices[~kept]] = values[~kept]
-    return indices[kept], values[kept]
+    bits, others = values.view(np.uint32) & MAGNITUDE, len(indices) - k
+    kth = _ordered(bits, others)
+    ties = int(np.count_nonzero(bits == kth))
+    chosen = _chosen(ties, k - int(np.count_nonzero(bits > kth)), key)
+    room = np.empty(others + 1, np.uint32), np.empty(others + 1, np.float32)
+    _separate(indices, values, np.uint32(kth), chosen, residual, *room)
+    return indices[:k], values[:k]
 
 
 def _take_exactly(vector: Vector, k: int, key: int | None) -> Found:

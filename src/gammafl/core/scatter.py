@@ -18,21 +18,16 @@ ENOUGH = 1024
 
 
 @compiled
-def place(number: Any, parts: Any, size: Any, key: Any) -> Any:
-    """A random place in part `number` of 0…size (splitmix64); for compiled code, all numbers unsigned."""
-    first, end = number * size // parts, (number + ONE) * size // parts
-    word = key + number * np.uint64(0x9E3779B97F4A7C15)
-    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    word ^= word >> np.uint64(31)
-    return first + word % (end - first)
-
-
-@compiled
 def _places(parts: Any, size: Any, key: Any) -> Any:
+    """Random numbers are splitmix64's; all numbers are unsigned."""
     places = np.empty(parts, np.int64)
     for number in range(parts):
-        places[number] = place(np.uint64(number), parts, size, key)
+        first, end = number * size // parts, (number + ONE) * size // parts
+        word = key + number * np.uint64(0x9E3779B97F4A7C15)
+        word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        word ^= word >> np.uint64(31)
+        places[number] = first + word % (end - first)
     return places
 
 
