@@ -184,7 +184,8 @@ def upload_table(repeats: int) -> TextTable:
     random, dim = np.random.default_rng(0), plan.dim
     delta = random.standard_normal(dim, np.float32)
     delta *= np.float32(ours.THRESHOLDS["logistic"] / np.quantile(np.abs(delta), 0.99))
-    memory, turns, moment = Residual(plan.method, dim), [delta, -delta], plan.moment(0)
+    memory, turns = Residual(plan.method, dim), [delta, -delta]
+    moment = plan.moment(0, plan.method.scale(dim, plan.schedule))
     update = memory.propose(delta, moment)
     memory.residual[:] = 0
     payload, model = encode(update), np.zeros(dim, np.float32)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from gammafl.core.errors import WireError as WireError
     from gammafl.core.layout import Layout as Layout
     from gammafl.core.levels import PaperLevel as PaperLevel
+    from gammafl.core.levels import RunLevel as RunLevel
+    from gammafl.core.levels import UploadLevel as UploadLevel
     from gammafl.core.memory import ErrorFeedback as ErrorFeedback
     from gammafl.core.memory import NoMemory as NoMemory
     from gammafl.core.method import Method as Method
@@ -66,7 +68,7 @@ _HOMES = {
         "WireError",
     ),
     "gammafl.core.layout": ("Layout",),
-    "gammafl.core.levels": ("PaperLevel",),
+    "gammafl.core.levels": ("PaperLevel", "RunLevel", "UploadLevel"),
     "gammafl.core.memory": (
         "ErrorFeedback",
         "NoMemory",

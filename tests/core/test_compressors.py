@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import gammafl as gf
-from gammafl.core import kernels
+from gammafl.core import largest
 from gammafl.core.arrays import Vector
 from gammafl.core.compressors import Compressor
 from gammafl.core.memory import Residual
@@ -136,8 +136,8 @@ def test_top_k_keeps_the_k_largest_and_the_first_among_equals(vector: Vector, k:
 LONG = np.random.default_rng(5).standard_normal(20_000).astype(np.float32)
 MISLEADING: dict[str, Vector] = {
     "fair": LONG,
-    "large only where a sample looks": np.where(np.arange(LONG.size) % (kernels.SPARSE | 1), 0.01 * LONG, LONG),
-    "large only where no sample looks": np.where(np.arange(LONG.size) % (kernels.SPARSE | 1), LONG, 0.01 * LONG),
+    "large only where a sample looks": np.where(np.arange(LONG.size) % (largest.SPARSE | 1), 0.01 * LONG, LONG),
+    "large only where no sample looks": np.where(np.arange(LONG.size) % (largest.SPARSE | 1), LONG, 0.01 * LONG),
     "few magnitudes": np.round(LONG),
     "one magnitude": np.copysign(np.float32(0.5), LONG),
     "nearly all zero": np.where(np.arange(LONG.size) % 4999, np.float32(0), LONG),
@@ -145,7 +145,7 @@ MISLEADING: dict[str, Vector] = {
 }
 
 
-@pytest.mark.parametrize("k", [1, 20, 1000, LONG.size // kernels.SPARSE, LONG.size // 2])
+@pytest.mark.parametrize("k", [1, 20, 1000, LONG.size // largest.SPARSE, LONG.size // 2])
 @pytest.mark.parametrize("vector", MISLEADING.values(), ids=MISLEADING)
 def test_top_k_of_a_long_vector_is_exact_whatever_a_sample_shows(vector: Vector, k: int) -> None:
     assert_top_k(vector.astype(np.float32), k)

@@ -85,9 +85,9 @@ def test_gradient_units_make_plain_ht_follow_the_stepsize_too() -> None:
     assert compressor.threshold(gf.Schedule(INVERSE, 1000).moment(700)) == pytest.approx(0.5 * INVERSE(700))
 
 
-@pytest.mark.parametrize("method", [gf.gamma_fedht(keep=0.01), gf.gamma_fedht(keep=0.01, alpha=2)], ids=str)
+@pytest.mark.parametrize("method", [gf.gamma_fedht(level="paper"), gf.gamma_fedht(level="paper", alpha=2)], ids=str)
 def test_the_papers_level_gives_a_shaped_threshold_the_budget_of_the_fixed_one(method: gf.Method) -> None:
-    schedule, fixed = gf.Schedule(INVERSE, 2000), gf.hard_threshold(keep=0.01)
+    schedule, fixed = gf.Schedule(INVERSE, 2000), gf.hard_threshold(level="paper")
     scale = method.scale(10_250, schedule)
     assert isinstance(method.compressor, gf.GammaFedHT)
     values = [method.compressor.threshold(schedule.moment(t, scale)) for t in range(2001)]

@@ -74,7 +74,8 @@ def test_what_clients_computed_is_in_the_model_or_in_their_residuals(name: str) 
     while state.round < plan.rounds:
         participants = server.pick_participants(plan, state.round)
         before = {client: residual.copy() for client, residual in residuals.residuals().items()}
-        uploads = carrier.exchange(participants, state.model, state.round)
+        moment = plan.moment(state.round, plan.method.scale(plan.dim, plan.schedule))
+        uploads = carrier.exchange(participants, state.model, state.round, moment)
         accepted, refused = server.receive(uploads, plan.dim, round_number=state.round)
         server.apply(state, accepted, server.weights(plan, [upload.client for upload, _ in accepted]))
         carrier.settle({upload.client for upload, _ in accepted})
@@ -97,8 +98,10 @@ def test_bytes_in_the_records_are_those_of_the_messages() -> None:
     lengths: list[int] = []
 
     class Counting(InProcess):
-        def exchange(self, participants: Sequence[int], model: Vector, round_number: int) -> Iterator[Upload]:
-            uploads = list(super().exchange(participants, model, round_number))
+        def exchange(
+            self, participants: Sequence[int], model: Vector, round_number: int, moment: gf.Moment
+        ) -> Iterator[Upload]:
+            uploads = list(super().exchange(participants, model, round_number, moment))
             lengths.append(sum(len(upload.payload) for upload in uploads))
             yield from uploads
 

@@ -26,6 +26,9 @@ def test_a_description_builds_the_same_method(name: str) -> None:
     [
         gf.Method(gf.GammaFedHT(0.1, alpha=2, units="gradient"), values=gf.Half()),
         gf.Method(gf.HardThreshold(), level=gf.PaperLevel(0.1)),
+        gf.Method(gf.GammaFedHT(), level=gf.UploadLevel(0.1, profile="gamma")),
+        gf.gamma_fedht(keep=0.1, profile="gamma"),
+        gf.hard_threshold(level="paper"),
         gf.Method(gf.Dense(), memory=gf.NoMemory()),
     ],
     ids=repr,

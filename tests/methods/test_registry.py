@@ -47,7 +47,7 @@ def test_a_name_is_its_factory_with_defaults_and_says_so(name: str) -> None:
         ("top-k:k=5", gf.top_k(k=5)),
         ("top-k:k=1.0", gf.top_k(k=1.0)),
         ("ht:threshold=1e-3", gf.hard_threshold(threshold=1e-3)),
-        ("gamma-fedht-q:alpha=2", gf.gamma_fedht_q(alpha=2)),
+        ("gamma-fedht-q:alpha=2,level=paper", gf.gamma_fedht_q(alpha=2, level="paper")),
     ],
 )
 def test_an_expression_is_a_call_of_the_factory(expression: str, method: gf.Method) -> None:
@@ -60,6 +60,17 @@ def test_defaults_are_for_methods_that_have_the_setting_and_give_way_to_what_is_
     assert method_named("top-k:keep=0.3", keep=0.2) == gf.top_k(keep=0.3)
     assert method_named("top-k", {"keep": 0.4}, keep=0.2) == gf.top_k(keep=0.4)
     assert method_named("fedavg", keep=0.2) == gf.fedavg()
+    assert method_named("ht", level="paper") == gf.hard_threshold(level="paper")
+
+
+def test_a_default_that_is_a_word_is_not_for_a_setting_that_is_a_number(registry_as_before: None) -> None:
+    """Such as somebody's `level`, a number of bits, where ours is a word."""
+
+    @gf.register("bits")
+    def bits(level: int = 8) -> gf.Method:
+        return gf.Method(gf.TopK(level))
+
+    assert method_named("bits", level="paper").compressor == gf.TopK(8)
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,20 @@ def test_within_its_limits_a_client_sends_what_it_may_and_keeps_the_rest() -> No
     assert np.array_equal(counted + remembered, computed(plan, records))
 
 
+@pytest.mark.parametrize(
+    ("faults", "why"),
+    [({"lost": 1.0}, "none arrived"), ({"corrupted": 1.0}, "all were refused, the last because")],
+)
+def test_a_run_in_which_no_upload_counted_is_no_success(faults: dict[str, float], why: str, tmp_path: Path) -> None:
+    settings = {"faults": faults, "iterations": 20}
+    config = make_config(settings_of("logistic-mini"), {"task": "logistic-mini"}, settings)
+    for resume in (False, True):
+        with pytest.raises(gf.InputError, match=f"no upload counted in 4 rounds.*{why}"):
+            execute(config, tmp_path / "run", resume=resume)
+    assert not (tmp_path / "run/summary.json").exists()
+    assert not (tmp_path / "run/model.safetensors").exists()
+
+
 def test_a_run_with_faults_is_a_function_of_its_seed_and_resumes(tmp_path: Path) -> None:
     settings = {"faults": dict.fromkeys(KINDS, 0.04), "iterations": 60, "method": "fedavg"}
     config = make_config(settings_of("logistic-mini"), {"task": "logistic-mini"}, settings)
@@ -189,8 +203,10 @@ def test_the_training_loss_counts_each_client_once() -> None:
     losses = [1.0, 5.0]
 
     class Repeats(InProcess):
-        def exchange(self, participants: Sequence[int], model: Vector, round_number: int) -> Iterator[Upload]:
-            first, second = super().exchange(participants, model, round_number)
+        def exchange(
+            self, participants: Sequence[int], model: Vector, round_number: int, moment: gf.Moment
+        ) -> Iterator[Upload]:
+            first, second = super().exchange(participants, model, round_number, moment)
             yield from [replace(first, loss=losses[0])] * 2 + [replace(second, loss=losses[1])]
 
     plan = replace(plan_for(METHODS["ht"]), participants=2)

@@ -33,8 +33,20 @@ def test_the_defaults_are_the_papers() -> None:
     config = make_config(PRESETS["logistic-fmnist"].settings, {"task": "logistic-fmnist", "method": "gamma-fedht"})
     assert (config.iterations, config.local_steps, config.batch_size) == (20_000, 5, 50)
     assert (config.clients, config.participants, config.keep) == (10, 5, 0.01)
-    assert config.resolved_method() == gf.gamma_fedht(keep=0.01)
+    assert config.resolved_method() == gf.gamma_fedht(keep=0.01, level="paper")
     assert config.rounds * 4 * 10_250 == 164_000_000  # 156.40 MiB in Table III
+
+
+def test_the_papers_calibration_is_for_the_papers_tasks_unless_one_says_otherwise() -> None:
+    preset = {**PRESETS["logistic-mini"].settings, "task": "logistic-mini"}
+    own = {"task": "mytask.py:build", "iterations": 10}
+    for method in ("gamma-fedht", "gamma-fedht-q", "ht"):
+        assert isinstance(make_config(preset, {"method": method}).resolved_method().level, gf.PaperLevel)
+        assert isinstance(make_config(own, {"method": method}).resolved_method().level, gf.UploadLevel)
+        for task in (preset, own):
+            for level, kind in {"upload": gf.UploadLevel, "paper": gf.PaperLevel}.items():
+                chosen = make_config(task, {"method": f"{method}:level={level}"}).resolved_method()
+                assert isinstance(chosen.level, kind)
 
 
 def test_bilinear_resizing_is_torchs_own_and_padding_adds_a_border() -> None:

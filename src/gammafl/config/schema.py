@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from gammafl.config.optimizers import LocalOptimizer, NoServerOptimizer, ServerOptimizer
 from gammafl.config.settings import Settings
 from gammafl.core.method import Method
+from gammafl.methods.files import is_file
 from gammafl.methods.registry import method_named, split_expression
 
 Sampler = Literal["replacement", "epochs", "epochs-fixed"]
@@ -220,7 +221,9 @@ class RunConfig(Settings):
     proximal: float = Field(0.0, ge=0, description="FedProx's μ: μ/2·‖x − x_round‖² is added to the local objective")
     server_optimizer: Annotated[ServerOptimizer, Field(discriminator="kind")] = NoServerOptimizer()
     compression: dict[str, bool | int | float | str] = Field(
-        {}, description="other settings of the method, see: gammafl methods NAME"
+        {},
+        description="other settings of the method, see: gammafl methods NAME. level: 'paper' by default for tasks of "
+        "gammafl, 'upload' for one's own",
     )
     partition: Annotated[Partition, Field(discriminator="kind")] = LabelPartition()
     averaging: Annotated[TailAverage | ExponentialAverage | NoAverage, Field(discriminator="kind")] = TailAverage()
@@ -257,7 +260,12 @@ class RunConfig(Settings):
 
     def resolved_method(self) -> Method:
         """The method with its settings."""
-        return method_named(self.method, self.compression, keep=self.keep)
+        return method_named(self.method, self.compression, keep=self.keep, level=self.usual_level)
+
+    @property
+    def usual_level(self) -> str:
+        """For a method that says none: the tasks of the package are the paper's, and have its calibration."""
+        return "upload" if is_file(self.task) else "paper"
 
     @property
     def stepsize_multiplier(self) -> float:

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gammafl.core import kernels
+from gammafl.core import kernels, largest
 from gammafl.core.arrays import Vector
 from gammafl.core.errors import require
 from gammafl.core.inputs import floats_of, is_number
@@ -39,6 +39,11 @@ class Compressor(ABC):
     leaves_a_rest: bool = True
     """Whether anything is ever left for a memory to remember."""
 
+    def __init_subclass__(cls) -> None:
+        """A subclass of ours that has a `take` of its own is not passed over by our fused `add_and_take`."""
+        if "take" in vars(cls) and "add_and_take" not in vars(cls):
+            cls.add_and_take = Compressor.add_and_take  # type: ignore[method-assign]
+
     @abstractmethod
     def take(self, vector: Vector, moment: Moment) -> SparseUpdate:
         """Moves what is to be sent out of `vector`, in place, and returns it."""
@@ -51,6 +56,10 @@ class Compressor(ABC):
     def parts(self, dim: int, moment: Moment) -> Sequence[int]:
         """The lengths of the parts of a vector that are compressed each on its own."""
         return (dim,)
+
+    def planned(self, moment: Moment) -> float | None:
+        """The fraction of the entries that is to be kept at this moment; None where nobody can say before."""
+        return None
 
     def __call__(self, vector: Any, moment: Moment = ALONE) -> SparseUpdate:
         """What would be sent of `vector` (numpy's, torch's on the CPU, or a list), which is left as it is."""
@@ -76,20 +85,31 @@ class Dense(Compressor):
         vector[:] = 0
         return update
 
+    def planned(self, moment: Moment) -> float:
+        return 1.0
+
 
 @dataclass(frozen=True)
 class Thresholding(Compressor):
-    """Keeps |v_j| > λ_t, so that λ = 0 keeps all that is not zero. Subclasses say what λ_t is."""
+    """Keeps |v_j| > λ_t, so that λ = 0 keeps all that is not zero. Subclasses say what λ_t is.
+
+    Where the moment says how much to keep (`moment.keep`), λ_t is what just so many entries reach. Then
+    max(1, round(keep·d)) are kept, fewer only where fewer are not zero. Among equal magnitudes `moment.key` chooses.
+    """
 
     @abstractmethod
     def threshold(self, moment: Moment) -> float:
         """λ_t."""
 
     def take(self, vector: Vector, moment: Moment) -> SparseUpdate:
-        return self.add_and_take(np.zeros_like(vector), vector, moment)
+        return Thresholding.add_and_take(self, np.zeros_like(vector), vector, moment)
 
     def add_and_take(self, delta: Vector, residual: Vector, moment: Moment) -> SparseUpdate:
-        found = kernels.add_and_take_above(delta, residual, self.threshold(moment))
+        if moment.keep is None:
+            found = kernels.add_and_take_above(delta, residual, self.threshold(moment))
+        else:
+            k = max(1, round(moment.keep * residual.size))
+            found = largest.add_and_take_largest(delta, residual, k, moment.key)
         return SparseUpdate.of_checked(residual.size, *found)
 
 
@@ -172,17 +192,28 @@ class TopK(Compressor):
         require(sum(sizes) == dim, f"the tensor sizes add up to {sum(sizes)}, but the vector has {dim} elements")
         return sizes
 
+    def planned(self, moment: Moment) -> float | None:
+        if not isinstance(self.k, int):
+            return self.k
+        size = 0 if moment.layout is None else sum(moment.layout.sizes)
+        return min(1.0, self.k / size) if size else None
+
     def take(self, vector: Vector, moment: Moment) -> SparseUpdate:
+        return TopK.add_and_take(self, np.zeros_like(vector), vector, moment)
+
+    def add_and_take(self, delta: Vector, residual: Vector, moment: Moment) -> SparseUpdate:
+        size = residual.size
         if self.scope == "global":
-            k = self.k if isinstance(self.k, int) else _ceil_share(_exact(self.k), vector.size)
-            return SparseUpdate.of_checked(vector.size, *kernels.take_largest(vector, k))
-        share = Fraction(self.k, max(1, vector.size)) if isinstance(self.k, int) else _exact(self.k)
+            k = self.k if isinstance(self.k, int) else _ceil_share(_exact(self.k), size)
+            return SparseUpdate.of_checked(size, *largest.add_and_take_largest(delta, residual, k))
+        share = Fraction(self.k, max(1, size)) if isinstance(self.k, int) else _exact(self.k)
         indices, values = [], []
-        for start, stop in pairwise(accumulate(self.parts(vector.size, moment), initial=0)):
-            part = kernels.take_largest(vector[start:stop], _ceil_share(share, stop - start))
+        for start, stop in pairwise(accumulate(self.parts(size, moment), initial=0)):
+            k = _ceil_share(share, stop - start)
+            part = largest.add_and_take_largest(delta[start:stop], residual[start:stop], k)
             indices.append(part[0] + np.uint32(start))
             values.append(part[1])
-        return SparseUpdate(vector.size, np.concatenate(indices), np.concatenate(values))
+        return SparseUpdate(size, np.concatenate(indices), np.concatenate(values))
 
 
 def _exact(share: float) -> Fraction:

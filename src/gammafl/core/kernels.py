@@ -7,7 +7,6 @@ which spares the test for negative ones. Each thread works on a slice of its own
 order of the slices, so a result does not depend on the number of threads.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -38,7 +37,7 @@ def on_slices(work: Callable[[int, int], Any], size: int) -> list[Any]:
 Find = Callable[[int, int, Positions, Vector], tuple[int, int]]
 
 
-def _collect(find: Find, size: int) -> tuple[Positions, Vector]:
+def collect(find: Find, size: int) -> tuple[Positions, Vector]:
     """All entries that `find(start, stop, indices, values)` writes, a room at a time.
 
     It returns (how far it came, how many it found), and stops where a block's entries might not fit any more.
@@ -158,115 +157,7 @@ def add_and_take_above(delta: Vector, residual: Vector, threshold: float) -> tup
     def find(start: int, stop: int, indices: Positions, values: Vector) -> tuple[int, int]:
         return _add_and_take_above(delta, residual, limit, start, stop, indices, values)
 
-    return _collect(find, residual.size)
-
-
-# --- exact top-k by radix select on the magnitude bits ----------------------------------------------------
-
-DIGITS = ((20, 11), (9, 11), (0, 9))
-"""The 31 magnitude bits in three digits: (shift, width)."""
-
-SPARSE = 16
-"""For fewer than one in so many elements a sample tells where to look, which saves three passes of four."""
-
-
-@compiled
-def _count_digits(bits: Any, prefix: Any, above: int, shift: int, width: int) -> Any:
-    """How often each digit occurs among the magnitudes whose bits from `above` up equal `prefix`."""
-    counts = np.zeros(1 << width, np.int64)
-    mask = np.uint32((1 << width) - 1)
-    for i in range(bits.size):
-        key = bits[i] & MAGNITUDE
-        if (np.uint64(key) >> np.uint64(above)) == prefix:
-            counts[(key >> np.uint32(shift)) & mask] += 1
-    return counts
-
-
-def _kth_largest_bits(bits: Positions, k: int) -> int:
-    """The bits of the k-th largest magnitude."""
-    prefix, above, wanted = 0, 31, k
-    for shift, width in DIGITS:
-        parts = on_slices(lambda a, b: _count_digits(bits[a:b], np.uint64(prefix), above, shift, width), bits.size)  # noqa: B023
-        from_the_top = np.cumsum(sum(parts)[::-1])
-        place = int(np.searchsorted(from_the_top, wanted))
-        wanted -= int(from_the_top[place - 1]) if place else 0
-        prefix, above = (prefix << width) | ((1 << width) - 1 - place), shift
-    return prefix
-
-
-def _likely_bits(bits: Positions, k: int) -> int:
-    """The bits of a magnitude that k elements and some more reach, if a sample of every n-th is a fair one."""
-    sample = bits[:: max(SPARSE, bits.size >> 16) | 1] & MAGNITUDE
-    expected = k * sample.size / bits.size
-    rank = min(sample.size, math.ceil(expected + 5 * math.sqrt(expected) + 5))
-    if np.count_nonzero(sample) < rank:
-        return 0  # numpy takes its time to partition what is all the same
-    return int(np.partition(sample, sample.size - rank)[sample.size - rank])
-
-
-@compiled
-def _emit_at_least(bits: Any, limit: Any, base: Any, size: Any, indices: Any, found: Any, count: Any) -> Any:
-    """Lists what is at least the limit in a block."""
-    hits = np.uint64(0)
-    for j in range(size):
-        hits |= np.uint64(np.uint32(bits[base + j] & MAGNITUDE) >= limit) << j
-    while hits:
-        j = base + trailing_zeros(hits)
-        hits &= hits - ONE
-        indices[count] = j
-        found[count] = bits[j]
-        count += ONE
-    return count
-
-
-@compiled
-def _list_at_least(bits: Any, limit: Any, start: int, stop: int, indices: Any, found: Any) -> Any:
-    first, end, room, count = np.uint64(start), np.uint64(stop), np.uint64(indices.size), np.uint64(0)
-    whole = end - (end - first) % BLOCK
-    for base in range(first, whole, BLOCK):
-        hit = False
-        for j in range(base, base + BLOCK):
-            hit |= np.uint32(bits[j] & MAGNITUDE) >= limit
-        if hit:
-            count = _emit_at_least(bits, limit, base, BLOCK, indices, found, count)
-            if count + BLOCK > room:
-                return base + BLOCK, count
-    return end, _emit_at_least(bits, limit, whole, end - whole, indices, found, count)
-
-
-def _at_least(vector: Vector, limit: int) -> tuple[Positions, Vector]:
-    """The entries of at least the magnitude whose bits are `limit`, but no zeros."""
-    bits, lowest = vector.view(np.uint32), np.uint32(max(limit, 1))
-
-    def find(start: int, stop: int, indices: Positions, values: Vector) -> tuple[int, int]:
-        return _list_at_least(bits, lowest, start, stop, indices, values.view(np.uint32))
-
-    return _collect(find, vector.size)
-
-
-def take_largest(vector: Vector, k: int) -> tuple[Positions, Vector]:
-    """Takes the k entries of largest magnitude out of `vector` and returns (indices, values).
-
-    Exact, O(d), never more than k: among equal magnitudes the first positions win. Zeros carry nothing
-    and are not taken.
-    """
-    k = min(k, vector.size)
-    if k == 0:
-        return np.empty(0, np.uint32), np.empty(0, np.float32)
-    bits = vector.view(np.uint32)
-    sampled = vector.size >= SPARSE * max(k, 256)
-    limit = _likely_bits(bits, k) if sampled else _kth_largest_bits(bits, k)
-    indices, values = _at_least(vector, limit)
-    if sampled and len(indices) < k and limit > 1:  # with a lower one, these are all that are not zero
-        indices, values = _at_least(vector, _kth_largest_bits(bits, k))
-    if len(indices) > k:
-        magnitudes = values.view(np.uint32) & MAGNITUDE
-        kth = np.partition(magnitudes, len(indices) - k)[len(indices) - k]
-        kept = magnitudes > kth
-        kept[np.flatnonzero(magnitudes == kth)[: k - np.count_nonzero(kept)]] = True
-        indices, values = indices[kept], values[kept]
-    vector[indices] = 0
-    return indices, values
+    return collect(find, residual.size)
 
 
 # --- aggregation ------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ ROUNDING = 2.0**-20
 class Method:
     """compressor × memory × values.
 
-    level      finds the scale of the compressor's threshold; None: the threshold is as it is
+    level      says how much a threshold keeps, or finds its scale (`core/levels.py`); None: the threshold is as it is
     name       the name of its factory, or of its compressor
     settings   what the factory was given; None where the method was put together by hand
 
@@ -54,7 +54,12 @@ class Method:
         for part, (value, kind) in parts.items():
             hint = f"{value.__name__}; did you forget the ()?" if isinstance(value, type) else repr(value)
             require(isinstance(value, kind), f"the {part} of a method must be a {kind.__name__}, got {hint}")
-        require(self.level is None or isinstance(self.level, Level), f"level must be a level, got {self.level!r}")
+        require(
+            self.level is None or isinstance(self.level, Level),
+            f"level must be a level such as gf.UploadLevel(0.01), got {self.level!r}",
+        )
+        if self.level is not None:
+            self.level.check(self.compressor)
         if not self.name:
             object.__setattr__(self, "name", type(self.compressor).__name__)
 
@@ -94,11 +99,24 @@ class Method:
         """What the compressor's threshold is multiplied by, in a run over `schedule` with a model of `dim` elements."""
         return 1.0 if self.level is None else self.level.scale(self.compressor, dim, schedule)
 
+    def planned(self, moment: Moment) -> float | None:
+        """keep_t: the fraction of the entries that an upload at this moment is to keep; None where nobody can say.
+
+        Tensors that are sent whole do not count.
+
+        >>> from gammafl.core.compressors import Dense
+        >>> Method(Dense()).planned(Moment())
+        1.0
+        """
+        return self.compressor.planned(moment) if self.level is None else self.level.planned(moment)
+
     def add_and_take(self, delta: Vector, residual: Vector, moment: Moment) -> SparseUpdate:
         """residual ← residual + delta, then what is to be sent moves out of it. Algorithm 1, lines 12-13.
 
         Tensors that the layout calls whole are at the end, and are always sent as they are.
         """
+        if self.level is not None:
+            moment = self.level.told(moment)
         tail = 0 if moment.layout is None else moment.layout.tail
         if not tail:
             return self._rounded(self.compressor.add_and_take(delta, residual, moment), residual, moment)
@@ -127,10 +145,15 @@ class Method:
         return SparseUpdate(exact.dim, exact.indices, values)
 
     def __call__(self, vector: Any, moment: Moment | None = None) -> SparseUpdate:
-        """What would be sent of `vector` (numpy's, torch's on the CPU, or a list), which is left as it is."""
+        """What would be sent of `vector` (numpy's, torch's on the CPU, or a list), which is left as it is.
+
+        Without a moment it is the only upload of a run.
+        """
         whole = floats_of(vector, "vector")
+        if moment is None:
+            moment = Moment(scale=self.scale(max(1, whole.size), Schedule(1.0, iterations=1)))
         rest = whole.copy()
-        update = self.add_and_take(np.zeros_like(rest), rest, moment or Moment())
+        update = self.add_and_take(np.zeros_like(rest), rest, moment)
         if not self.proven:
             self.check(whole, update, rest)
         return update

@@ -18,6 +18,7 @@ class Moment:
     scale        what a threshold is multiplied by: the number that a level has found (`core/levels.py`)
     layout       the tensors of the vector; None where nobody said
     key          64 random bits for this client and round: np.random.default_rng(moment.key)
+    keep         the fraction of the entries that a threshold is to keep, whatever its λ; None: its λ decides
     """
 
     t: int = 0
@@ -28,6 +29,7 @@ class Moment:
     scale: float = 1.0
     layout: Layout | None = None
     key: int = 0
+    keep: float | None = None
 
     @property
     def tensors(self) -> Layout:

@@ -26,7 +26,19 @@ def stepsize_aware(initial: float, gamma: float, first_gamma: float, last_gamma:
     >>> stepsize_aware(1.0, gamma=0.1, first_gamma=0.1, last_gamma=0.1)
     0.7071067811865475
     """
-    return initial / math.sqrt(_spread(gamma / _geometric_mean(first_gamma, last_gamma), alpha))
+    return initial / math.sqrt(spread_at(gamma, first_gamma, last_gamma, alpha))
+
+
+def spread_at(gamma: float, first_gamma: float, last_gamma: float, alpha: float = 1.0) -> float:
+    """r^α + r^{−α}, which 1/λ_t² of γ-FedHT is in proportion to; 2 where γ is constant."""
+    return float(_spread(gamma / _geometric_mean(first_gamma, last_gamma), alpha))
+
+
+def mean_spread(stepsize: Stepsize, iterations: int, alpha: float = 1.0) -> float:
+    """The mean of `spread_at` over the iterations 0…T (a million points at the most)."""
+    t = np.linspace(0, iterations, min(iterations, 1_000_000) + 1)
+    ratios = stepsize(t) / _geometric_mean(float(stepsize(0)), float(stepsize(iterations)))
+    return float(np.mean(_spread(ratios, alpha)))
 
 
 def threshold_for(kept_fraction: float, dim: int) -> float:
@@ -39,17 +51,15 @@ def threshold_for(kept_fraction: float, dim: int) -> float:
 def matched_threshold(threshold: float, stepsize: Stepsize | float, iterations: int, alpha: float = 1.0) -> float:
     """λ_0 such that ∫1/λ² dt = ∫1/λ_t² dt over t = 0…T: γ-FedHT's budget equals that of HT with `threshold`.
 
-    As 1/λ_t² = (r^α + r^{−α})/λ_0², this is λ_0² = λ²·mean(r^α + r^{−α}). The mean is taken over the
-    iterations 0…T (a million points at the most), which is what gives the digits of the paper's Table II.
+    As 1/λ_t² = (r^α + r^{−α})/λ_0², this is λ_0² = λ²·mean(r^α + r^{−α}), where the mean over 0…T is what gives the
+    digits of the paper's Table II.
     """
     require_threshold(threshold)
     stepsize = as_stepsize(stepsize)
     require_alpha(alpha)
     whole = isinstance(iterations, int) and iterations >= 1
     require(whole, f"iterations must be a whole number of at least 1, got {iterations}")
-    t = np.linspace(0, iterations, min(iterations, 1_000_000) + 1)
-    ratios = stepsize(t) / _geometric_mean(float(stepsize(0)), float(stepsize(iterations)))
-    return threshold * math.sqrt(float(np.mean(_spread(ratios, alpha))))
+    return threshold * math.sqrt(mean_spread(stepsize, iterations, alpha))
 
 
 class Calibration(NamedTuple):

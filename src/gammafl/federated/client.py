@@ -3,14 +3,34 @@
 import zlib
 from dataclasses import dataclass
 
+import numpy as np
+
 from gammafl.core.aggregate import subtract
 from gammafl.core.arrays import Vector
-from gammafl.core.memory import ClientMemory
+from gammafl.core.memory import RESIDUAL, ClientMemory
 from gammafl.core.moment import Moment
+from gammafl.core.scatter import root_mean_square
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import PositionCoding, decode, encode
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.task import LocalUpdate
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a client tells of its upload beside the upload itself."""
+
+    smallest: float | None = None
+    """The smallest magnitude that it keeps, before values are rounded; told where a level asks for it."""
+
+    update_size: float | None = None
+    residual_size: float | None = None
+    """Root mean squares of the update and of what is left, from a sample; told now and then."""
+
+
+NO_REPORT = Report()
+SIZED = 8
+"""One in so many uploads tells sizes, by chance and by its key: they cost time."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +43,8 @@ class Upload:
     round: int = 0
     """The round that it belongs to."""
 
+    report: Report = NO_REPORT
+
 
 def make_payload(
     local: LocalUpdate,
@@ -30,14 +52,28 @@ def make_payload(
     moment: Moment,
     limits: Limits = NO_LIMITS,
     positions: PositionCoding = "auto",
-) -> bytes:
+) -> tuple[bytes, Report]:
     """Compress with memory at the end of the round (lines 11-13), and encode (line 14)."""
     update = memory.propose(local.delta, moment, local.largest)
     fitting = limits.fit(update)
     if fitting is not update:
         memory.take_back(update)
         memory.remove(fitting)
-    return encode(fitting, positions)
+    level, residual = memory.method.level, memory.state().get(RESIDUAL)
+    asked = level is not None and level.asks(moment)
+    report = Report(_smallest(fitting, residual, moment)) if asked else NO_REPORT
+    if residual is not None and moment.key % SIZED == 0:
+        sizes = (root_mean_square(vector, moment.key) for vector in (local.delta, residual))
+        report = Report(report.smallest, *sizes)
+    return encode(fitting, positions), report
+
+
+def _smallest(update: SparseUpdate, residual: Vector | None, moment: Moment) -> float | None:
+    """The smallest magnitude that `update` was made of, in the part that is compressed; None where that is nothing."""
+    head = update.dim - (0 if moment.layout is None else moment.layout.tail)
+    indices = update.indices[: np.searchsorted(update.indices, head)]
+    rest = np.float32(0) if residual is None else residual[indices]  # what rounding took away
+    return float(np.abs(update.values[: len(indices)] + rest).min()) if len(indices) else None
 
 
 def start_after_loss(model: Vector, lost: SparseUpdate) -> Vector:
@@ -65,6 +101,9 @@ class Outbox:
     open: bytes | None = None
     """The last upload, as long as nothing is known of it."""
 
+    report: Report = NO_REPORT
+    """What there is to tell of the last upload, when it is sent for the first time."""
+
     def contradicts(self, accepted: int, checksum: int) -> bool:
         """Whether the server accepted uploads that this outbox never sent: it is an old copy, or has a double."""
         other = self.open is not None and accepted == self.number and checksum != zlib.crc32(self.open)
@@ -88,7 +127,7 @@ class Outbox:
     ) -> bytes:
         """The next upload; the one before must be settled."""
         assert self.open is None, "an upload is open"
-        self.open = make_payload(local, self.memory, moment, limits, positions)
+        self.open, self.report = make_payload(local, self.memory, moment, limits, positions)
         self.number += 1
         return self.open
 
@@ -96,4 +135,5 @@ class Outbox:
         """The open upload once more, for a server that can't tell what it has; the new update waits its turn."""
         assert self.open is not None, "no upload is open"
         self.memory.add(local.delta, local.largest)
+        self.report = NO_REPORT
         return self.open

@@ -23,7 +23,7 @@ from gammafl.core.method import Method
 from gammafl.core.moment import Schedule
 from gammafl.core.wire import decode
 from gammafl.federated.client import Outbox, start_after_loss
-from gammafl.federated.exchange import Answer, ClientFacts, ClientState, Offer
+from gammafl.federated.exchange import Answer, ClientFacts, ClientState, Offer, report_facts
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.models import flatten, layout_like, require_writable, write_back
 from gammafl.federated.server_exchange import ServerExchange, described, weight_within
@@ -105,6 +105,7 @@ class Client:
             round=offer.round,
             number=self._state.outbox.number,
             again=again,
+            **report_facts(self._state.outbox.report),
         )
         return _closed(answer, payload)
 
@@ -187,6 +188,9 @@ class Step:
     missing: int
     """Clients that got an offer and whose upload did not come."""
 
+    warnings: list[str]
+    """What is wrong with the training, and what helps; each is said once."""
+
 
 class Server:
     """The other half: offers, accepts and counts uploads, each once.
@@ -266,7 +270,7 @@ class Server:
         aggregate.clamp(vector)
         if vector is not model and updates:
             write_back(vector, model, self.layout)
-        exchange.close(arrivals)
+        warnings = exchange.close(arrivals)
         return Step(
             round=exchange.round,
             iteration=exchange.round * exchange.local_steps,
@@ -274,6 +278,7 @@ class Server:
             kept=sum(map(len, updates)),
             uplink_bytes=sum(len(arrival.payload) for arrival in arrivals),
             missing=asked - len(arrivals),
+            warnings=warnings,
         )
 
     def state_dict(self) -> StateDict:

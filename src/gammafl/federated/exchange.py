@@ -7,7 +7,7 @@ upload is open until an offer tells what became of it. This is the one protocol 
 
 import secrets
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
@@ -16,7 +16,7 @@ from gammafl.core.layout import Layout
 from gammafl.core.method import Method
 from gammafl.core.moment import Moment, key_of
 from gammafl.core.sparse import SparseUpdate
-from gammafl.federated.client import Outbox
+from gammafl.federated.client import Outbox, Report
 from gammafl.federated.limits import Limits
 from gammafl.federated.receipts import Address, Receipt, Sender, digest
 from gammafl.federated.task import LocalUpdate
@@ -26,6 +26,7 @@ Word = Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9_.:-]+$")]
 AbsentReceipt = Annotated[str, Field(pattern=r"^[0-9a-f]{16} [0-9]{1,19} [0-9]{1,10}$")]
 
 Stepsize = Annotated[float, Field(gt=0)]
+Size = Annotated[float, Field(ge=0)]
 
 SEVERAL: Address = 0
 """The address of an upload that was sent from more than one."""
@@ -111,9 +112,23 @@ class Answer(Facts):
     again: bool = False
     """An upload that was sent before, since the server could not tell whether it arrived."""
 
+    smallest: Size | None = None
+    update_size: Size | None = None
+    residual_size: Size | None = None
+    """What the client tells of its upload (`federated/client.py`, `Report`)."""
+
+    @property
+    def report(self) -> Report:
+        return Report(self.smallest, self.update_size, self.residual_size)
+
     @property
     def who(self) -> Sender:
         return Sender(self.name, self.incarnation)
+
+
+def report_facts(report: Report) -> dict[str, Any]:
+    """What an answer tells of its upload."""
+    return asdict(report)
 
 
 class Settled(NamedTuple):

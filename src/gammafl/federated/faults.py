@@ -9,6 +9,7 @@ from gammafl import seeds
 from gammafl.config.schema import Faults
 from gammafl.core.arrays import Vector
 from gammafl.core.errors import DivergedError
+from gammafl.core.moment import Moment
 from gammafl.federated.client import Upload
 from gammafl.federated.in_process import InProcess
 from gammafl.federated.plan import Plan
@@ -23,11 +24,13 @@ NEVER_ARRIVES = ("killed", "lost", "late")
 class Faulty(InProcess):
     """Carries messages as `InProcess` does, to clients and over a network that fail."""
 
-    def exchange(self, participants: Sequence[int], model: Vector, round_number: int) -> Iterator[Upload]:
+    def exchange(
+        self, participants: Sequence[int], model: Vector, round_number: int, moment: Moment
+    ) -> Iterator[Upload]:
         rng = seeds.generator(self.plan.seed, "faults", round_number)
         self._fates = dict(zip(participants, draw(self.plan.faults, len(participants), rng), strict=True))
         present = [client for client in participants if self._fates[client] != "absent"]
-        for upload in super().exchange(present, model, round_number):
+        for upload in super().exchange(present, model, round_number, moment):
             yield from _carried(upload, self._fates[upload.client], rng)
 
     def upload(self, client: int, local: LocalUpdate, round_number: int) -> list[Upload]:

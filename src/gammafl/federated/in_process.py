@@ -28,8 +28,10 @@ class InProcess:
         self._made: list[Upload] = []
         self._moment = Moment()
 
-    def exchange(self, participants: Sequence[int], model: Vector, round_number: int) -> Iterator[Upload]:
-        self._made, self._moment = [], self.plan.moment(round_number)
+    def exchange(
+        self, participants: Sequence[int], model: Vector, round_number: int, moment: Moment
+    ) -> Iterator[Upload]:
+        self._made, self._moment = [], moment
         stepsizes = server.round_stepsizes(self.plan, round_number)
         for clients, start in self._starts(participants, model):
             rngs = self._sampling.streams(round_number, clients)
@@ -52,12 +54,11 @@ class InProcess:
     def upload(self, client: int, local: LocalUpdate, round_number: int) -> list[Upload]:
         """What the client makes of its training: one upload."""
         limits, positions = self.plan.upload_limits, self.plan.positions
-        moment = self._moment
-        if not self.plan.method.proven:  # ours draw no random numbers
-            moment = replace(moment, key=key_of(self.plan.seed, round_number, client))
-        payload = self.residuals.outbox(client).send(local, moment, limits, positions)
+        moment = replace(self._moment, key=key_of(self.plan.seed, round_number, client))
+        outbox = self.residuals.outbox(client)
+        payload = outbox.send(local, moment, limits, positions)
         self.residuals.lost.pop(client, None)  # it is in this one
-        return [Upload(client, payload, local.loss, round_number)]
+        return [Upload(client, payload, local.loss, round_number, outbox.report)]
 
     def settle(self, accepted: Collection[int]) -> None:
         """The clients are idle until a round picks them again: they can hear of their uploads at once."""

@@ -69,14 +69,9 @@ class Plan:
     def schedule(self) -> Schedule:
         return Schedule(self.stepsize, self.iterations)
 
-    @cached_property
-    def scale(self) -> float:
-        """What the method's threshold is multiplied by."""
-        return self.method.scale(self.dim, self.schedule)
-
-    def moment(self, round_number: int) -> Moment:
-        """The end of a round, as the method sees it."""
-        return self.schedule.moment((round_number + 1) * self.local_steps, self.scale, self.layout)
+    def moment(self, round_number: int, scale: float) -> Moment:
+        """The end of a round, as the method sees it; `scale` is what its level has found."""
+        return self.schedule.moment((round_number + 1) * self.local_steps, scale, self.layout)
 
     @cached_property
     def samples(self) -> int:

@@ -64,6 +64,9 @@ class RoundRecord(Product):
     missing: Count = 0
     """Participants whose upload did not count: it did not come, or was refused."""
 
+    warnings: list[str] = Field([])
+    """What is wrong with the training, and what helps; each is said once."""
+
     loss: float | None = None
     """Of the model on the test set, if this round ended with an evaluation."""
 

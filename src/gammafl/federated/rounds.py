@@ -8,8 +8,11 @@ import numpy as np
 from gammafl import seeds
 from gammafl.core import aggregate
 from gammafl.core.arrays import Vector
+from gammafl.core.moment import Moment
 from gammafl.federated import server
 from gammafl.federated.client import Upload
+from gammafl.federated.health import Health
+from gammafl.federated.level import Controller, Sent
 from gammafl.federated.plan import Plan
 from gammafl.federated.records import RoundRecord
 from gammafl.federated.server import ServerState
@@ -19,8 +22,10 @@ from gammafl.federated.timing import Timing
 class Carrier(Protocol):
     """Brings the model to the participants of a round, and their uploads back."""
 
-    def exchange(self, participants: Sequence[int], model: Vector, round_number: int) -> Iterable[Upload]:
-        """The uploads as they arrive, while others may still be in the making."""
+    def exchange(
+        self, participants: Sequence[int], model: Vector, round_number: int, moment: Moment
+    ) -> Iterable[Upload]:
+        """The uploads as they arrive, while others may still be in the making; methods are told `moment`."""
         ...
 
     def settle(self, accepted: Collection[int]) -> None:
@@ -36,13 +41,19 @@ def start(plan: Plan) -> ServerState:
 def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing | None = None) -> Iterator[RoundRecord]:
     """Rounds from `state` to the end, a record after each; `state` is that of the last record."""
     timing = timing or Timing()
+    level = Controller(plan.method, plan.dim, plan.schedule, plan.rounds)
+    health = Health(plan.method, plan.layout)
+    if state.round:
+        level.restore(state.level)
+        health.restore(state.health)
     while state.round < plan.rounds:
         with timing.phase("sampling"):
             participants = server.pick_participants(plan, state.round)
         largest = aggregate.largest_value(sum(server.weights(plan, participants)))
         intake = server.Intake(plan.dim, plan.upload_limits, state.round, largest)
         losses = {}  # an upload may come twice
-        for upload in carrier.exchange(participants, state.model, state.round):
+        moment = plan.moment(state.round, level.scale)
+        for upload in carrier.exchange(participants, state.model, state.round, moment):
             with timing.phase("server"):
                 intake.take(upload)
                 losses[upload.client] = upload.loss
@@ -52,6 +63,10 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
             shares = server.weights(plan, [upload.client for upload, _ in accepted])
             server.apply(state, accepted, shares, plan.server_optimizer, plan.layout.tail)
             server.average(state, plan.averaging, plan.rounds)
+            sent = [Sent.of(update, plan.layout, upload.report) for upload, update in accepted]
+            level.observe(moment, sent)
+            warnings = health.look(moment, sent)
+            state.level, state.health = level.state(), health.state()
         evaluation: dict[str, Any] = {}
         if plan.evaluation.due(state.round, plan.rounds):
             with timing.phase("evaluation"):
@@ -65,6 +80,7 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
             uplink_bytes=sum(len(upload.payload) for upload, _ in accepted),
             refused={str(client): reason for client, reason in intake.refused.items()},
             missing=len(participants) - len(accepted),
+            warnings=warnings,
             **evaluation,
         )
 

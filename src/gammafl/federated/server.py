@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +50,12 @@ class ServerState:
     totals: Totals = field(default_factory=Totals)
     moments: dict[str, Vector] = field(default_factory=dict)
     """What the server's optimiser remembers."""
+
+    level: dict[str, Any] | None = None
+    """Of the controller (`federated/level.py`), where it remembers anything."""
+
+    health: dict[str, Any] = field(default_factory=dict)
+    """Of `federated/health.py`."""
 
 
 def pick_participants(plan: Plan, round_number: int) -> list[int]:

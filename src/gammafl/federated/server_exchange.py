@@ -18,6 +18,8 @@ from gammafl.core.moment import Moment, Schedule
 from gammafl.core.sparse import SparseUpdate
 from gammafl.federated.client import Upload
 from gammafl.federated.exchange import Answer, Offer, Word, receipt_facts, run_facts
+from gammafl.federated.health import Health
+from gammafl.federated.level import Controller, Sent
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.receipts import Address, Receipts, Sender
 from gammafl.federated.server import Intake
@@ -76,7 +78,8 @@ class ServerExchange:
         self.method, self.schedule, self.layout = method, schedule, layout
         self.local_steps, self.limits, self.say = local_steps, limits, say
         self.description = described(method)
-        self.scale = method.scale(layout.dim, schedule)
+        self.level = Controller(method, layout.dim, schedule, schedule.iterations // local_steps)
+        self.health = Health(method, layout)
         self.training = training or secrets.token_hex(8)
         self.round = 0
         """How many rounds are closed."""
@@ -87,7 +90,7 @@ class ServerExchange:
 
     def moment(self) -> Moment:
         """The end of the open round, as the method sees it."""
-        return self.schedule.moment((self.round + 1) * self.local_steps, self.scale, self.layout)
+        return self.schedule.moment((self.round + 1) * self.local_steps, self.level.scale, self.layout)
 
     def offer(self, address: Address, connected: Container[Address] | None = None, asks: bool = True) -> Offer:
         """What the client at `address` is told in the open round, which it is asked to take part in.
@@ -176,12 +179,21 @@ class ServerExchange:
         """What the ledger calls the sender."""
         return self.receipts.label(arrival.address, arrival.answer.who)
 
-    def close(self, counted: Sequence[Arrival]) -> None:
-        """The round is over: `counted` are in the model, and the next offers tell their senders."""
+    def close(self, counted: Sequence[Arrival]) -> list[str]:
+        """The round is over: `counted` are in the model, and the next offers tell their senders.
+
+        Returns, and says, what is wrong with the training and was not said before.
+        """
+        sent = [Sent.of(arrival.update, self.layout, arrival.answer.report) for arrival in counted]
+        warnings = self.health.look(self.moment(), sent)
+        self.level.observe(self.moment(), sent)
         for arrival in counted:
             self.receipts.accept(arrival.address, arrival.answer.who, arrival.answer.number, arrival.payload)
         self.round += 1
         self.asked, self._arrivals = set(), {}
+        for warning in warnings:
+            self.say(warning)
+        return warnings
 
     def state_dict(self) -> dict[str, Any]:
         """What must outlive the process, as plain values; uploads that have not counted yet are not in it."""
@@ -190,6 +202,8 @@ class ServerExchange:
             "training": self.training,
             "receipts": self.receipts.table(),
             "asked": sorted(self.asked, key=str),
+            "level": self.level.state(),
+            "health": self.health.state(),
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
@@ -197,6 +211,8 @@ class ServerExchange:
         try:
             receipts, asked = Receipts.of(saved["receipts"]), set(saved["asked"])
             facts = checked(ExchangeFacts, {"round": saved["round"], "training": saved["training"]})
+            self.level.restore(saved["level"])
+            self.health.restore(saved["health"])
         except (KeyError, ValueError, TypeError) as error:
             raise InputError(f"not a state of a server ({type(error).__name__}: {error})") from None
         self.round, self.training = facts.round, facts.training

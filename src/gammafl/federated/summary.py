@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from gammafl.core.errors import require
+from gammafl.core.errors import InputError, require
 from gammafl.federated.plan import Plan
 from gammafl.federated.records import RoundRecord, Summary
 from gammafl.federated.server import Totals
@@ -20,6 +20,7 @@ def summarise(
     peak_memory_bytes: int = 0,
 ) -> Summary:
     """The summary of a finished run. `task` and `method` are the names to show; by default, their own."""
+    _require_uploads(totals, records)
     evaluated = {record.round: record.metric for record in records if record.metric is not None}
     require(bool(evaluated), "a summary needs at least one evaluation")
     metrics = list(evaluated.values())
@@ -50,8 +51,8 @@ def summarise(
         averaged_metrics=last.averaged_metrics,
         final_loss=last.loss,
         averaged_loss=last.averaged_loss,
-        kept_fraction=totals.kept / max(1, totals.uploads * plan.dim),
-        kept_per_upload=sparse / max(1, totals.uploads),
+        kept_fraction=totals.kept / (totals.uploads * plan.dim),
+        kept_per_upload=sparse / totals.uploads,
         uplink_bytes=totals.uplink_bytes,
         uplink_bytes_per_client=totals.uplink_bytes / plan.participants,
         value_bytes_per_client=(sparse * plan.method.values.paper_bits + 32 * whole) / 8 / plan.participants,
@@ -62,3 +63,12 @@ def summarise(
         peak_memory_bytes=peak_memory_bytes,
         **{f"{phase}_seconds": seconds for phase, seconds in (phase_seconds or {}).items()},
     )
+
+
+def _require_uploads(totals: Totals, records: Sequence[RoundRecord]) -> None:
+    """A run in which no upload ever counted is no success."""
+    if totals.uploads or not records:
+        return
+    reasons = [reason for record in records for reason in record.refused.values()]
+    why = f"all were refused, the last because {reasons[-1]}" if reasons else "none arrived"
+    raise InputError(f"no upload counted in {len(records)} rounds, so that nothing was learned: {why}")

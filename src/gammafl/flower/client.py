@@ -16,7 +16,7 @@ from gammafl.core.errors import InputError, require
 from gammafl.core.method import Method
 from gammafl.core.wire import decode
 from gammafl.federated.client import start_after_loss
-from gammafl.federated.exchange import ClientState
+from gammafl.federated.exchange import ClientState, report_facts
 from gammafl.federated.task import LocalUpdate
 from gammafl.files.reading import checked
 from gammafl.flower.disk import ClientDisk
@@ -84,6 +84,7 @@ class Exchange:
             holds=self._holds(),
             returned=None if trained.keys() == sent else to_mask(trained.keys(), layout.names),
             **self._who(state),
+            **report_facts(state.outbox.report),
         ).write(reply.content)
         return reply
 

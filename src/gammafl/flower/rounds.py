@@ -149,6 +149,8 @@ class Rounds:
             record |= {"whole": len(closed.whole), "whole_bytes": sum(closed.whole.values())}
         if closed.other_bytes:
             record["other_bytes"] = closed.other_bytes
+        if closed.warnings:
+            record["warnings"] = closed.warnings
         self._note(record)
         return closed
 

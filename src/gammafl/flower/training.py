@@ -86,6 +86,9 @@ class OpenRound:
     other_bytes: int = 0
     """Of arrays in the counted replies that are not the model, and travel as they are."""
 
+    warnings: list[str] = field(default_factory=list)
+    """What is wrong with the training, once the round is closed."""
+
     failed: int = 0
     downlink_bytes: int = 0
 
@@ -162,8 +165,8 @@ class Training:
 
     def close(self, counted: Sequence[Arrival]) -> OpenRound:
         """The round is over; returns what became of it."""
-        self.exchange.close(counted)
         closed, self.open = self.open, OpenRound()
+        closed.warnings = self.exchange.close(counted)
         return closed
 
     def model_key(self, content: RecordDict) -> str | None:

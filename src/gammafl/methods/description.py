@@ -12,7 +12,7 @@ from typing import Any
 
 from gammafl.core.compressors import Dense, GammaFedHT, HardThreshold, TopK
 from gammafl.core.errors import GammaflError, InputError, require
-from gammafl.core.levels import PaperLevel
+from gammafl.core.levels import PaperLevel, RunLevel, UploadLevel
 from gammafl.core.memory import ErrorFeedback, NoMemory
 from gammafl.core.method import Method
 from gammafl.core.values import Exact, Half, Ternary
@@ -20,7 +20,12 @@ from gammafl.methods.registry import REGISTRY, Entry, entry_named, named, wire_n
 
 KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
-    for kind in (Dense, HardThreshold, GammaFedHT, TopK, Exact, Half, Ternary, ErrorFeedback, NoMemory, PaperLevel)
+    for kind in (
+        *(Dense, HardThreshold, GammaFedHT, TopK),
+        *(Exact, Half, Ternary),
+        *(ErrorFeedback, NoMemory),
+        *(UploadLevel, RunLevel, PaperLevel),
+    )
 }
 """All parts that are ever made from a description."""
 

@@ -71,6 +71,12 @@ class Entry:
         """Hyperparameter → default, for those that have one that is not None."""
         return {key: value for key, value in self.parameters.items() if value not in (None, inspect.Parameter.empty)}
 
+    def has(self, key: str, value: Setting) -> bool:
+        """Whether there is such a hyperparameter, and it is not a number where `value` is a word, or the reverse."""
+        default = self.parameters.get(key, value)
+        plain = default is None or default is inspect.Parameter.empty
+        return key in self.parameters and (plain or isinstance(default, str) == isinstance(value, str))
+
     def make(self, settings: Mapping[str, Setting]) -> Method:
         """The method with these hyperparameters, or one line that says which of them is wrong."""
         for key, value in settings.items():
@@ -157,12 +163,12 @@ def method_named(expression: str, settings: Mapping[str, Setting] | None = None,
     """The method of a name, an expression such as `top-k:keep=0.001,scope=tensor`, or `file.py:function`.
 
     `settings` are hyperparameters beside those in the expression; `defaults` are used where the method has such a
-    hyperparameter and nobody set it.
+    hyperparameter, of the same kind, and nobody set it.
     """
     name, written = split_expression(expression)
     entry = entry_named(name)
     wanted = {**(settings or {}), **written}
-    usable = {key: value for key, value in defaults.items() if key in entry.parameters and key not in wanted}
+    usable = {key: value for key, value in defaults.items() if key not in wanted and entry.has(key, value)}
     return entry.make({**usable, **wanted})
 
 

@@ -19,6 +19,8 @@ from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import decode, encode
+from gammafl.federated.health import HealthState
+from gammafl.federated.level import LevelState
 from gammafl.federated.plan import Plan
 from gammafl.federated.server import ServerState, Totals
 from gammafl.federated.server_optimizers import MOMENTS, remembered
@@ -64,6 +66,8 @@ class CheckpointFacts(Facts):
     wall_seconds: Seconds
     phase_seconds: dict[str, Seconds]
     fingerprint: int | None
+    level: LevelState | None
+    health: HealthState
 
 
 def save(directory: Path, saved: Saved) -> None:
@@ -85,6 +89,8 @@ def save(directory: Path, saved: Saved) -> None:
         "wall_seconds": saved.wall_seconds,
         "phase_seconds": dict(saved.phase_seconds),
         "fingerprint": saved.fingerprint,
+        "level": state.level,
+        "health": state.health,
     }
     with storing(directory / LAST):
         tensor_files.replace(directory / LAST, tensors, facts, previous=directory / PREVIOUS)
@@ -144,6 +150,8 @@ def _read(path: Path) -> Saved:
             averaged_rounds=facts.averaged_rounds,
             totals=Totals(**facts.totals.model_dump()),
             moments={name.removeprefix(MOMENT): tensors[name] for name in tensors if name.startswith(MOMENT)},
+            level=None if facts.level is None else facts.level.model_dump(),
+            health=facts.health.model_dump(),
         ),
         residuals=residuals,
         ledger_bytes=facts.ledger_bytes,

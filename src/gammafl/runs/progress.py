@@ -1,6 +1,7 @@
 """How a run shows that it goes on: a bar on a terminal, plain lines in a pipe, JSON lines for programs."""
 
 import json
+import logging
 import sys
 import time
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as RichProgress
 
 from gammafl.federated.units import show_bytes, show_duration, show_metric
+
+LOG = logging.getLogger("gammafl")
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,13 @@ class Silent:
 
     def update(self, status: Status) -> None:
         pass
+
+
+class Logged(Silent):
+    """Nothing is shown; what the user should know is in the log."""
+
+    def say(self, text: str) -> None:
+        LOG.warning("gammafl: %s", text)
 
 
 class Lines:

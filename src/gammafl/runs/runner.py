@@ -130,6 +130,8 @@ def run(
             if store.durable and (clock.checkpoint_due() or state.round == plan.rounds):
                 with clock.checkpointing():
                     store.save(replace(saved, **residuals.held(), **clock.readings()))
+            for warning in record.warnings:
+                progress.say(f"round {record.round}: {warning}")
             metric = record.metric if record.evaluated else metric
             progress.update(_status(plan, names, state, record, metric))
         if on_round is not None:

@@ -35,7 +35,7 @@ from gammafl.files.tensor_files import DAMAGED, Tensors
 from gammafl.methods.registry import label_of, resolve
 from gammafl.runs.directory import RunDirectory
 from gammafl.runs.identity import with_digests, without_addresses
-from gammafl.runs.progress import Progress, Silent, show_progress
+from gammafl.runs.progress import Logged, Progress, show_progress
 from gammafl.runs.runner import Names, OnRound, Resources, run, session
 from gammafl.runs.stores import InMemory, Store, on_disk
 from gammafl.tasks.flat_module import Buffers
@@ -155,7 +155,7 @@ def simulate(
     resources = _resources(threads, residual_memory_mb, checkpoint_seconds)
     require(isinstance(limits, Limits), f"limits must be gf.Limits(…), got {limits!r}")
     require(isinstance(name, str), f"name must be text, got {name!r}")
-    shown = show_progress() if progress else nullcontext(Silent())
+    shown = show_progress() if progress else nullcontext(Logged())
     with _words_of_python(), session(resources) as began, shown as seen:
         task = torch_task(
             model,

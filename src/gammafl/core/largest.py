@@ -1,0 +1,301 @@
+"""The k entries of largest magnitude: exact, in O(d), in one pass where a sample tells where to look.
+
+What is taken is a function of the vector, of k and of the key: neither the sample nor the number of threads changes it.
+Zeros carry nothing and are never taken. Magnitudes are compared by their bits, so that no scale is special.
+
+    1. A keyed sample of |residual + delta| gives a limit that k entries and some more exceed.
+    2. One fused pass adds, and takes out what exceeds the limit: the candidates.
+    3. The k largest candidates are kept, the others go back. Of equal magnitudes a keyed choice, or the first, fill k.
+
+Only where the sample misled, or where magnitudes are equal, the rest is looked at again.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gammafl.core import kernels
+from gammafl.core.arrays import Positions, Vector
+from gammafl.core.jit import compiled, trailing_zeros
+from gammafl.core.kernels import BLOCK, MAGNITUDE, ONE, on_slices
+from gammafl.core.scatter import places
+
+SPARSE = 16
+"""For fewer than one in so many elements a sample tells where to look."""
+
+LINES = 2048
+"""Places that a sample looks at. It takes a whole line of memory at each: that is what costs time."""
+
+MARGIN = 3
+"""Standard deviations by which the sample's count of large elements may be too high."""
+
+GLANCE = 1024
+"""Of many candidates, so many tell about where the k-th is."""
+
+DIGITS = ((20, 11), (9, 11), (0, 9))
+"""The 31 magnitude bits in three digits: (shift, width)."""
+
+Found = tuple[Positions, Vector]
+
+
+def take_largest(vector: Vector, k: int, key: int | None = None) -> Found:
+    """`add_and_take_largest` with nothing to add."""
+    return add_and_take_largest(np.zeros_like(vector), vector, k, key)
+
+
+def add_and_take_largest(delta: Vector, residual: Vector, k: int, key: int | None = None) -> Found:
+    """residual ← residual + delta; its k entries of largest magnitude are taken out and returned: (indices, values).
+
+    Exactly k of them, fewer only where fewer are not zero. Among magnitudes equal to the smallest that is taken, `key`
+    chooses at random; without a key the first positions win.
+
+    >>> vector = np.array([1, -4, 3, 2], np.float32)
+    >>> indices, values = add_and_take_largest(np.zeros(4, np.float32), vector, 2)
+    >>> indices.tolist(), values.tolist(), vector.tolist()
+    ([1, 2], [-4.0, 3.0], [1.0, 0.0, 0.0, 2.0])
+    """
+    k = min(k, residual.size)
+    if k == 0 or residual.size < SPARSE * max(k, 256):
+        residual += delta
+        return _take_exactly(residual, k, key)
+    limit = _likely_limit(delta, residual, k, key or 0)
+    found = kernels.add_and_take_above(delta, residual, _as_float(limit))
+    missing = k - len(found[0])
+    if missing < 0:
+        return _keep(found, residual, k, key)
+    if missing == 0 or limit == 0:
+        return found
+    return _merged(found, _take_equal(residual, limit, missing, key) or _take_exactly(residual, missing, key))
+
+
+def _merged(found: Found, more: Found) -> Found:
+    """Two sets of entries as one, in the order of their positions."""
+    places = np.searchsorted(found[0], more[0])
+    return np.insert(found[0], places, more[0]), np.insert(found[1], places, more[1])
+
+
+# --- a sample ---------------------------------------------------------------------------------------------
+
+
+@compiled
+def _maxima(delta: Any, residual: Any, offset: Any, stride: Any, line: Any, out: Any) -> None:
+    """The largest magnitude of residual + delta in each line of the sample."""
+    for number in range(np.uint64(out.size)):
+        first = (offset + number * stride) * line
+        most = np.uint32(0)
+        for j in range(first, first + line):
+            most = max(most, np.uint32(np.float32(residual[j] + delta[j]).view(np.uint32) & MAGNITUDE))
+        out[number] = most
+
+
+def _likely_limit(delta: Vector, residual: Vector, k: int, key: int) -> int:
+    """The bits of a magnitude that k elements of residual + delta and some more exceed, if the sample is a fair one.
+
+    A line counts once, by its maximum. Where large elements are neighbours, this makes the limit lower, never higher.
+    """
+    size = residual.size
+    line = 16 if 64 * k <= size else 4
+    count = min(LINES, size // 256)
+    stride = (size // line // count - 1) | 1  # odd, so that it meets all columns of most matrices
+    maxima = np.empty(count, np.uint32)
+    _maxima(delta, residual, *(np.uint64(number) for number in (key % stride, stride, line)), maxima)
+    expected = k * count * line / size
+    rank = math.ceil(expected + MARGIN * math.sqrt(expected) + MARGIN)
+    return int(np.partition(maxima, count - rank)[count - rank]) if rank <= count else 0
+
+
+# --- the exact choice -------------------------------------------------------------------------------------
+
+
+def _chosen(ties: int, wanted: int, key: int | None) -> NDArray[np.int64]:
+    """Which of `ties` equal magnitudes are taken, in order: one of each of `wanted` equal parts, or the first."""
+    if key is None or wanted in (0, ties):
+        return np.arange(wanted)
+    return places(wanted, ties, key)
+
+
+@compiled
+def _separate(indices: Any, values: Any, kth: Any, chosen: Any, residual: Any, others: Any, rest: Any) -> None:
+    """Moves what is above `kth`, and the chosen of what is equal to it, to the front; the others into the residual."""
+    kept, returned, ties, taken = 0, 0, 0, 0
+    for i in range(values.size):
+        index, value = indices[i], values[i]
+        bits = np.uint32(np.float32(value).view(np.uint32) & MAGNITUDE)
+        keeps = bits > kth
+        if bits == kth:
+            keeps = taken < chosen.size and chosen[taken] == ties
+            taken += keeps
+            ties += 1
+        indices[kept], values[kept] = index, value
+        others[returned], rest[returned] = index, value
+        kept += keeps
+        returned += not keeps
+    for i in range(returned):
+        residual[others[i]] = rest[i]
+
+
+@compiled
+def _between(bits: Any, low: Any, high: Any, out: Any) -> Any:
+    """Lists what is from `low` to `high`; returns how many are lower, and how many are listed."""
+    lower, count = 0, 0
+    for i in range(bits.size):
+        out[count] = bits[i]
+        lower += bits[i] < low
+        count += low <= bits[i] <= high
+    return lower, count
+
+
+def _ordered(bits: Positions, number: int) -> int:
+    """The element that has `number` others before it when they are sorted.
+
+    Some of many tell about where it is, so that only those near it must be put in order.
+    """
+    if len(bits) > 8 * GLANCE:
+        some = np.sort(bits[:: len(bits) // GLANCE])
+        share = number / len(bits)
+        about, reach = share * len(some), 4 * math.sqrt(share * (1 - share) * len(some)) + 4
+        low, high = (some[min(max(0, int(about + side)), len(some) - 1)] for side in (-reach, reach))
+        near = np.empty(len(bits) + 1, np.uint32)
+        lower, count = _between(bits, low, high, near)
+        if lower <= number < lower + count:
+            bits, number = near[:count], number - lower
+    return int(np.partition(bits, number)[number])
+
+
+def _keep(found: Found, residual: Vector, k: int, key: int | None) -> Found:
+    """The k largest of `found`, which are more; the others go back into the residual."""
+    indices, values = found
+    bits, others = values.view(np.uint32) & MAGNITUDE, len(indices) - k
+    kth = _ordered(bits, others)
+    ties = int(np.count_nonzero(bits == kth))
+    chosen = _chosen(ties, k - int(np.count_nonzero(bits > kth)), key)
+    room = np.empty(others + 1, np.uint32), np.empty(others + 1, np.float32)
+    _separate(indices, values, np.uint32(kth), chosen, residual, *room)
+    return indices[:k], values[:k]
+
+
+def _take_exactly(vector: Vector, k: int, key: int | None) -> Found:
+    """The k largest of all, by radix select on the magnitude bits: four passes."""
+    if k == 0:
+        return np.empty(0, np.uint32), np.empty(0, np.float32)
+    kth = _kth_largest_bits(vector.view(np.uint32), k)
+    above = _list_above(vector, kth)
+    vector[above[0]] = 0
+    equal = _take_equal(vector, kth, k - len(above[0]), key) if kth else None
+    return above if equal is None else _merged(above, equal)
+
+
+@compiled
+def _emit_above(bits: Any, limit: Any, base: Any, size: Any, indices: Any, found: Any, count: Any) -> Any:
+    """Lists what is above the limit in a block."""
+    hits = np.uint64(0)
+    for j in range(size):
+        hits |= np.uint64(np.uint32(bits[base + j] & MAGNITUDE) > limit) << j
+    while hits:
+        j = base + trailing_zeros(hits)
+        hits &= hits - ONE
+        indices[count] = j
+        found[count] = bits[j]
+        count += ONE
+    return count
+
+
+@compiled
+def _find_above(bits: Any, limit: Any, start: int, stop: int, indices: Any, found: Any) -> Any:
+    first, end, room, count = np.uint64(start), np.uint64(stop), np.uint64(indices.size), np.uint64(0)
+    whole = end - (end - first) % BLOCK
+    for base in range(first, whole, BLOCK):
+        hit = False
+        for j in range(base, base + BLOCK):
+            hit |= np.uint32(bits[j] & MAGNITUDE) > limit
+        if hit:
+            count = _emit_above(bits, limit, base, BLOCK, indices, found, count)
+            if count + BLOCK > room:
+                return base + BLOCK, count
+    return end, _emit_above(bits, limit, whole, end - whole, indices, found, count)
+
+
+def _list_above(vector: Vector, limit: int) -> Found:
+    """The entries above the magnitude whose bits are `limit`."""
+    bits, highest = vector.view(np.uint32), np.uint32(limit)
+
+    def find(start: int, stop: int, indices: Positions, values: Vector) -> tuple[int, int]:
+        return _find_above(bits, highest, start, stop, indices, values.view(np.uint32))
+
+    return kernels.collect(find, vector.size)
+
+
+@compiled
+def _count_digits(bits: Any, prefix: Any, above: int, shift: int, width: int) -> Any:
+    """How often each digit occurs among the magnitudes whose bits from `above` up equal `prefix`."""
+    counts = np.zeros(1 << width, np.int64)
+    mask = np.uint32((1 << width) - 1)
+    for i in range(bits.size):
+        key = bits[i] & MAGNITUDE
+        if (np.uint64(key) >> np.uint64(above)) == prefix:
+            counts[(key >> np.uint32(shift)) & mask] += 1
+    return counts
+
+
+def _kth_largest_bits(bits: Positions, k: int) -> int:
+    """The bits of the k-th largest magnitude."""
+    prefix, above, wanted = 0, 31, k
+    for shift, width in DIGITS:
+        parts = on_slices(lambda a, b: _count_digits(bits[a:b], np.uint64(prefix), above, shift, width), bits.size)  # noqa: B023
+        from_the_top = np.cumsum(sum(parts)[::-1])
+        place = int(np.searchsorted(from_the_top, wanted))
+        wanted -= int(from_the_top[place - 1]) if place else 0
+        prefix, above = (prefix << width) | ((1 << width) - 1 - place), shift
+    return prefix
+
+
+# --- equal magnitudes -------------------------------------------------------------------------------------
+
+
+@compiled
+def _count_equal(bits: Any, wanted: Any, counts: Any) -> Any:
+    """How many magnitudes of each block of 64 are `wanted`; returns the sum."""
+    total = np.int64(0)
+    for block in range(counts.size):
+        count = np.uint32(0)
+        for j in range(64 * block, min(64 * block + 64, bits.size)):
+            count += np.uint32((bits[j] & MAGNITUDE) == wanted)
+        counts[block] = count
+        total += count
+    return total
+
+
+@compiled
+def _pick_equal(vector: Any, bits: Any, wanted: Any, counts: Any, chosen: Any, indices: Any, values: Any) -> None:
+    """Takes out the chosen among the equal, which are numbered in the order of their positions."""
+    number, taken = 0, 0
+    for block in range(counts.size):
+        if taken == chosen.size:
+            return
+        if chosen[taken] >= number + counts[block]:
+            number += counts[block]
+            continue
+        for j in range(64 * block, min(64 * block + 64, bits.size)):
+            if bits[j] & MAGNITUDE == wanted:
+                if taken < chosen.size and chosen[taken] == number:
+                    indices[taken], values[taken] = j, vector[j]
+                    vector[j] = 0
+                    taken += 1
+                number += 1
+
+
+def _take_equal(vector: Vector, magnitude: int, wanted: int, key: int | None) -> Found | None:
+    """`wanted` of the entries of one magnitude, given by its bits; None where there are fewer."""
+    bits, counts = vector.view(np.uint32), np.empty(-(-vector.size // 64), np.uint8)
+    ties = _count_equal(bits, np.uint32(magnitude), counts)
+    if ties < wanted:
+        return None
+    found = np.empty(wanted, np.uint32), np.empty(wanted, np.float32)
+    _pick_equal(vector, bits, np.uint32(magnitude), counts, _chosen(ties, wanted, key), *found)
+    return found
+
+
+def _as_float(bits: int) -> float:
+    return float(np.uint32(bits).view(np.float32))

@@ -1,0 +1,50 @@
+"""Random places of a vector, one in each of equal parts of it, and what is found there.
+
+The parts make a sample of a model fair to each of its layers. A key fixes the places.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gammafl.core.arrays import Vector
+from gammafl.core.jit import compiled
+
+ONE = np.uint64(1)
+ENOUGH = 1024
+"""Places that tell the size of a vector within some per cent."""
+
+
+@compiled
+def _places(parts: Any, size: Any, key: Any) -> Any:
+    """Random numbers are splitmix64's; all numbers are unsigned."""
+    places = np.empty(parts, np.int64)
+    for number in range(parts):
+        first, end = number * size // parts, (number + ONE) * size // parts
+        word = key + number * np.uint64(0x9E3779B97F4A7C15)
+        word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        word ^= word >> np.uint64(31)
+        places[number] = first + word % (end - first)
+    return places
+
+
+def places(parts: int, size: int, key: int) -> NDArray[np.int64]:
+    """A place in each of `parts` equal parts of 0…size, in order.
+
+    >>> places(3, 9, key=5) // 3
+    array([0, 1, 2])
+    """
+    return _places(np.uint64(parts), np.uint64(size), np.uint64(key))
+
+
+def root_mean_square(vector: Vector, key: int) -> float:
+    """About √mean(v²), from a sample where the vector is long.
+
+    >>> root_mean_square(np.full(5000, 3, np.float32), key=0)
+    3.0
+    """
+    found = vector if vector.size <= ENOUGH else vector[places(ENOUGH, vector.size, key)]
+    return math.sqrt(float(np.mean(np.square(found, dtype=np.float64)))) if found.size else 0.0
