@@ -322,6 +322,42 @@ def test_a_round_that_the_strategy_throws_away_returns_to_the_clients(tmp_path: 
     assert equal(result.arrays, alone(FedAvg(), down).arrays)
 
 
+def test_a_reply_that_the_strategy_drops_before_it_aggregates_did_not_count(tmp_path: Path) -> None:
+    class Dropping(FedAvg):
+        def start(self, grid: Grid, initial_arrays: ArrayRecord, num_rounds: int) -> Result:  # type: ignore[override]
+            arrays, result = initial_arrays, Result()
+            for number in range(1, num_rounds + 1):
+                replies = list(grid.send_and_receive(self.configure_train(number, arrays, ConfigRecord(), grid)))
+                arrays, _ = self.aggregate_train(number, replies[1:] if number == 1 else replies)  # type: ignore[assignment]
+            result.arrays = arrays
+            return result
+
+    wrapped = gammafl.flower.Compressed(Dropping(), method="fedavg")
+    start(wrapped, down, tmp_path)
+    assert [len(record["clients"]) for record in wrapped.history] == [2, 3, 3]
+
+
+@pytest.mark.parametrize("claimed", [MessageType.EVALUATE, MessageType.QUERY])
+@pytest.mark.parametrize("inner", [FedAvg, FedAdam], ids=lambda kind: kind.__name__)
+def test_a_reply_is_what_was_asked_for_whatever_it_calls_itself(
+    inner: Callable[[], Strategy], claimed: str, tmp_path: Path
+) -> None:
+    """A whole model that calls itself an evaluation would else reach the strategy unseen."""
+
+    def forge(message: Message, reply: Message) -> Message:
+        if message.metadata.dst_node_id == BAD_NODE and message.metadata.message_type == MessageType.TRAIN:
+            huge = ArrayRecord({name: Array(np.full(array.shape, 1e30, np.float32)) for name, array in MODEL.items()})
+            reply.content = RecordDict({"arrays": huge, "metrics": MetricRecord({"num-examples": 1, "loss": 0.5})})
+            reply.metadata.message_type = claimed
+        return reply
+
+    grid = InProcessGrid(app_of(down, [gammafl.flower.compress(tmp_path)]), 4, forge)
+    wrapped = gammafl.flower.Compressed(inner(), method="fedavg")
+    result = wrapped.start(grid, copy.deepcopy(MODEL), 3)
+    assert all("102" in record["refused"] for record in wrapped.history)
+    assert all(np.abs(array.numpy()).max() < 100 for array in result.arrays.values())
+
+
 def test_a_strategy_that_aggregates_elsewhere_is_told_to_do_it_in_aggregate_train(tmp_path: Path) -> None:
     class Elsewhere(FedAvg):
         def start(self, grid: Grid, initial_arrays: ArrayRecord, num_rounds: int) -> Result:  # type: ignore[override]

@@ -7,7 +7,11 @@ from typing import Any
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from gammafl.flower.messages import Notice, message_like
+from gammafl.flower.messages import Notice, kind_of, message_like
+
+Reply = tuple[str, Message]
+"""The kind of the message that was sent, "train", "evaluate" or "query", and the reply to it. What the reply calls
+itself is its sender's word."""
 
 
 class PassingGrid(Grid):
@@ -15,22 +19,31 @@ class PassingGrid(Grid):
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
+        self._pushed: dict[str, str] = {}
+        """Id of a message that was pushed → its kind."""
 
     def write(self, messages: list[Message], timeout: float | None) -> list[Message]:
         return messages
 
-    def read(self, replies: list[Message]) -> list[Message]:
-        return replies
+    def read(self, replies: list[Reply]) -> list[Message]:
+        return [reply for _, reply in replies]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         written = self.write(list(messages), timeout)
-        return self.read(list(self.grid.send_and_receive(written, timeout=timeout)))
+        asked = {message.metadata.dst_node_id: kind_of(message) for message in written}
+        replies = list(self.grid.send_and_receive(written, timeout=timeout))
+        return self.read([(asked.get(reply.metadata.src_node_id, kind_of(reply)), reply) for reply in replies])
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        return self.grid.push_messages(self.write(list(messages), None))
+        written = self.write(list(messages), None)
+        ids = list(self.grid.push_messages(written))
+        self._pushed |= {id_: kind_of(message) for id_, message in zip(ids, written, strict=False)}
+        return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        return self.read(list(self.grid.pull_messages(message_ids)))
+        replies = list(self.grid.pull_messages(message_ids))
+        kinds = [self._pushed.get(reply.metadata.reply_to_message_id, kind_of(reply)) for reply in replies]
+        return self.read(list(zip(kinds, replies, strict=True)))
 
     def get_node_ids(self) -> Iterable[int]:
         return self.grid.get_node_ids()
@@ -59,7 +72,7 @@ class CompressedGrid(PassingGrid):
         self,
         grid: Grid,
         write: Callable[[list[Message], Callable[[], Collection[int]], float | None], list[Message]],
-        read: Callable[[list[Message]], list[Message]],
+        read: Callable[[list[Reply]], list[Message]],
     ) -> None:
         super().__init__(grid)
         self._write, self._read = write, read
@@ -67,7 +80,7 @@ class CompressedGrid(PassingGrid):
     def write(self, messages: list[Message], timeout: float | None) -> list[Message]:
         return self._write(messages, cache(lambda: frozenset(self.grid.get_node_ids())), timeout)
 
-    def read(self, replies: list[Message]) -> list[Message]:
+    def read(self, replies: list[Reply]) -> list[Message]:
         return self._read(replies)
 
 

@@ -18,6 +18,7 @@ from gammafl.core.errors import GammaflError, InputError, require
 from gammafl.core.sparse import SparseUpdate
 from gammafl.federated.server_exchange import weight_within
 from gammafl.flower.arrays import LazyArray, floats_in
+from gammafl.flower.grid import Reply
 from gammafl.flower.messages import KEY, STYPE, UPDATE, Answer, Holding, from_mask
 from gammafl.flower.metrics import alike, form_of, only_metrics, printable, usual_form
 from gammafl.flower.training import Base, Training, require_finite
@@ -36,11 +37,11 @@ class Incoming:
     def __init__(self, training: Training) -> None:
         self.training = training
 
-    def read(self, replies: Iterable[Message]) -> list[Message]:
+    def read(self, replies: Iterable[Reply]) -> list[Message]:
         """In the order of the nodes' ids, whichever came first; what is refused is left out."""
         kinds: dict[str, list[Message]] = defaultdict(list)
-        for reply in sorted(replies, key=lambda reply: reply.metadata.src_node_id):
-            kinds[reply.metadata.message_type.split(".")[0]].append(reply)
+        for kind, reply in sorted(replies, key=lambda reply: reply[1].metadata.src_node_id):
+            kinds[kind].append(reply)
         trained = self._read_trained(kinds.pop(MessageType.TRAIN, []))
         evaluated = self._read_evaluated(kinds.pop(MessageType.EVALUATE, []))
         return [*trained, *evaluated, *chain.from_iterable(kinds.values())]

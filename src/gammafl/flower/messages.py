@@ -150,6 +150,11 @@ def message_record(name: str, payload: bytes) -> ArrayRecord:
     return ArrayRecord({name: Array("uint8", (len(payload),), STYPE, payload)})
 
 
+def kind_of(message: Message) -> str:
+    """ "train", "evaluate" or "query", whatever action of the app's it is for."""
+    return message.metadata.message_type.split(".")[0]
+
+
 def message_like(message: Message, content: RecordDict, ttl: float | None = None) -> Message:
     """A message to the same node, of the same type and group, with other content; it waits at most `ttl` seconds."""
     metadata = message.metadata

@@ -14,7 +14,7 @@ from gammafl.core.method import Method
 from gammafl.flower import states
 from gammafl.flower.client import Exchange, Train
 from gammafl.flower.disk import ClientDisk
-from gammafl.flower.messages import KEY, Notice, Offer, difference, notice_in
+from gammafl.flower.messages import KEY, Notice, Offer, difference, kind_of, notice_in
 from gammafl.flower.states import simulation_directory, state_directory
 from gammafl.methods.description import build, describe, own_entries
 from gammafl.methods.registry import Entry, resolve
@@ -65,7 +65,7 @@ def compress(
             if (notice := notice_in(message.content)) is not None:
                 return _obey(notice, directory(notice.simulated), message, context, call_next)
             offer = Offer.read(message.content)
-            kind = message.metadata.message_type.split(".")[0]
+            kind = kind_of(message)
             if offer is None:
                 require(kind != MessageType.TRAIN, LEGACY if _is_legacy(message) else NOT_OFFERED)
                 return call_next(message, context)

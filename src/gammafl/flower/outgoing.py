@@ -13,7 +13,7 @@ from gammafl.core.moment import Schedule
 from gammafl.core.stepsizes import Constant
 from gammafl.federated.server_exchange import ServerExchange
 from gammafl.flower.layout import Layout, tied_tensors
-from gammafl.flower.messages import KEY, Notice, Offer, message_like
+from gammafl.flower.messages import KEY, Notice, Offer, kind_of, message_like
 from gammafl.flower.training import Base, Training
 
 LOG = logging.getLogger("flwr")
@@ -34,7 +34,7 @@ class Outgoing:
 
         The strategy's own stays as it is: it may share its records with others.
         """
-        kind, node = message.metadata.message_type.split(".")[0], message.metadata.dst_node_id
+        kind, node = kind_of(message), message.metadata.dst_node_id
         content = RecordDict(dict(message.content))
         if kind == MessageType.TRAIN:
             self._write_train(content, node, connected)

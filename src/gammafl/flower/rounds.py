@@ -18,7 +18,7 @@ from gammafl.files.disk_errors import storing
 from gammafl.flower.aggregation import can_subtract, is_flowers, subtract
 from gammafl.flower.arrays import same_data
 from gammafl.flower.incoming import Incoming
-from gammafl.flower.messages import KEY, Notice
+from gammafl.flower.messages import KEY, Notice, kind_of
 from gammafl.flower.metrics import printable
 from gammafl.flower.outgoing import Nodes, Outgoing
 from gammafl.flower.training import OpenRound, Training
@@ -53,7 +53,7 @@ class Rounds:
 
     def write(self, messages: list[Message], connected: Nodes, timeout: float | None) -> list[Message]:
         """Algorithm 1, line 3: the strategy's messages with an offer for each client."""
-        trains = [message for message in messages if message.metadata.message_type.split(".")[0] == MessageType.TRAIN]
+        trains = [message for message in messages if kind_of(message) == MessageType.TRAIN]
         if trains and self._pending and self._begins_anew(trains):
             self._abandon(trains)
         if trains:
@@ -82,7 +82,8 @@ class Rounds:
         training = self.training
         if not self._pending or not training.begun:
             return original(server_round, replies)
-        arrivals = training.exchange.arrivals
+        given = {reply.metadata.src_node_id for reply in replies if reply.has_content()}
+        arrivals = [arrival for arrival in training.exchange.arrivals if arrival.address in given]
         good = len(arrivals) + len(training.open.whole)
         if good < self.min_accepted:
             LOG.warning(
