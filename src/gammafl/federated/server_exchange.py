@@ -89,7 +89,8 @@ class ServerExchange:
 
     def _watchers(self) -> tuple[Controller, Health]:
         rounds = self.schedule.iterations // self.local_steps
-        return Controller(self.method, self.layout.dim, self.schedule, rounds), Health(self.method, self.layout)
+        level = Controller(self.method, self.layout.dim, self.schedule, rounds)
+        return level, Health(self.method, self.layout, self.limits)
 
     def moment(self) -> Moment:
         """The end of the open round, as the method sees it."""
