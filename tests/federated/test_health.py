@@ -74,6 +74,13 @@ def test_a_plan_of_less_than_one_entry_is_one_entry() -> None:
     assert health.look(gf.Moment(), [Sent(0.01)] * 2 * FIRST) == []
 
 
+def test_what_limits_do_not_allow_is_not_planned() -> None:
+    """Of 1,050 elements 50 are sent whole."""
+    health = Health(gf.fedavg(), LAYOUT, gf.Limits(entries=150))
+    assert health.look(MOMENT, [Sent(0.1)] * 2 * FIRST) == []
+    assert health.look(MOMENT, [Sent(0.02)] * 20 * FIRST) != []
+
+
 @pytest.mark.parametrize("when", [0, 1, 2, 3])
 def test_what_was_said_is_not_said_again_after_a_restart(when: int) -> None:
     rounds = [[Sent(0.03)] * FIRST, [Sent(0.03)] * FIRST, [sized(500.0)] * REPORTS, [Sent(0.0)] * 3]

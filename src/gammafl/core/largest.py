@@ -147,8 +147,8 @@ def _between(bits: Any, low: Any, high: Any, out: Any) -> Any:
     return lower, count
 
 
-def _ordered(bits: Positions, number: int) -> int:
-    """The element that has `number` others before it when they are sorted.
+def _ordered(bits: Positions, number: int) -> tuple[int, int, int]:
+    """The first that remains when the `number` smallest are left out, how many equal it, and how many of these remain.
 
     Some of many tell about where it is, so that only those near it must be put in order.
     """
@@ -161,18 +161,18 @@ def _ordered(bits: Positions, number: int) -> int:
         lower, count = _between(bits, low, high, near)
         if lower <= number < lower + count:
             bits, number = near[:count], number - lower
-    return int(np.partition(bits, number)[number])
+    first = np.partition(bits, number)[number]
+    ties = int(np.count_nonzero(bits == first))
+    return int(first), ties, ties + int(np.count_nonzero(bits < first)) - number
 
 
 def _keep(found: Found, residual: Vector, k: int, key: int | None) -> Found:
     """The k largest of `found`, which are more; the others go back into the residual."""
     indices, values = found
-    bits, others = values.view(np.uint32) & MAGNITUDE, len(indices) - k
-    kth = _ordered(bits, others)
-    ties = int(np.count_nonzero(bits == kth))
-    chosen = _chosen(ties, k - int(np.count_nonzero(bits > kth)), key)
+    others = len(indices) - k
+    kth, ties, wanted = _ordered(values.view(np.uint32) & MAGNITUDE, others)
     room = np.empty(others + 1, np.uint32), np.empty(others + 1, np.float32)
-    _separate(indices, values, np.uint32(kth), chosen, residual, *room)
+    _separate(indices, values, np.uint32(kth), _chosen(ties, wanted, key), residual, *room)
     return indices[:k], values[:k]
 
 

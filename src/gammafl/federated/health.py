@@ -12,6 +12,7 @@ from gammafl.core.levels import RunLevel
 from gammafl.core.method import Method
 from gammafl.core.moment import Moment
 from gammafl.federated.level import Sent
+from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.files.reading import Count, Facts, checked
 
 OFF = 2.0
@@ -45,7 +46,7 @@ class HealthState(Facts):
 
 
 class Health:
-    """Watches the uploads of a method for a model of some layout.
+    """Watches the uploads of a method for a model of some layout, within limits.
 
     >>> from gammafl.methods.registry import resolve
     >>> health = Health(resolve("ht:threshold=0.5"), Layout.flat(100))
@@ -55,19 +56,20 @@ class Health:
     []
     """
 
-    def __init__(self, method: Method, layout: Layout) -> None:
+    def __init__(self, method: Method, layout: Layout, limits: Limits = NO_LIMITS) -> None:
         self._method, self._size = method, max(1, layout.dim - layout.tail)
+        self._most = self._size if limits.entries is None else limits.entries - layout.tail
         self._state = HealthState()
 
     def look(self, moment: Moment, uploads: Sequence[Sent]) -> list[str]:
         """A round is closed, and these uploads counted: what there is to say that has not been said."""
         plan = self._method.planned(moment)
-        count = None if plan is None else max(1, round(plan * self._size)) / self._size
+        count = 0 if plan is None else max(1, min(round(plan * self._size), self._most))
         before = self._state
         self._state = HealthState(
             uploads=before.uploads + len(uploads),
             kept=before.kept + sum(upload.kept for upload in uploads),
-            planned=before.planned + len(uploads) * (count or 0.0),
+            planned=before.planned + len(uploads) * count / self._size,
             ratios=[*before.ratios, *_ratios(uploads)][-REPORTS:],
             said=before.said,
         )
@@ -101,7 +103,7 @@ class Health:
         elif kept > planned:
             cure = "clients send more than the method says; give limits"
         else:
-            cure = "the other entries are zero, or limits cut them; a smaller keep says what is sent"
+            cure = "the other entries are zero; a smaller keep says what is sent"
         return f"uploads keep {kept:.2%} of the entries on average, where {planned:.2%} are planned: {cure}"
 
     def _held_back(self) -> str | None:

@@ -9,7 +9,6 @@ where `spent` is what the round's uploads kept on average, and `left` is what is
 exponent oscillates: a small change of λ releases what has gathered just under it.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -21,6 +20,7 @@ from gammafl.core.compressors import Thresholding
 from gammafl.core.errors import InputError
 from gammafl.core.layout import Layout
 from gammafl.core.levels import RunLevel
+from gammafl.core.memory import FLOAT32_MAX
 from gammafl.core.method import Method
 from gammafl.core.moment import Moment, Schedule
 from gammafl.core.sparse import SparseUpdate
@@ -103,6 +103,7 @@ class Controller:
             found = [*state.found, *self._found(moment, uploads)]
             scale = median(found) if found and state.rounds + 1 >= self._level.warmup else 0.0
             found = [] if scale else found
+        scale = min(scale, FLOAT32_MAX)
         self._state = LevelState(scale=scale, rounds=state.rounds + 1, spent=state.spent + spent, found=found)
 
     def _found(self, moment: Moment, uploads: Sequence[Sent]) -> list[float]:
@@ -110,7 +111,7 @@ class Controller:
         assert isinstance(self._compressor, Thresholding)
         shape = self._compressor.threshold(replace(moment, scale=1.0))
         told = [upload.report.smallest for upload in uploads if upload.report.smallest is not None]
-        return [value / shape for value in told if shape > 0 and 0 < value / shape < math.inf]
+        return [min(value / shape, FLOAT32_MAX) for value in told if shape > 0 and value / shape > 0]
 
     def state(self) -> dict[str, Any] | None:
         """What must outlive the process, as plain values; None where there is nothing to remember."""

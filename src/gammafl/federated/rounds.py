@@ -42,7 +42,7 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
     """Rounds from `state` to the end, a record after each; `state` is that of the last record."""
     timing = timing or Timing()
     level = Controller(plan.method, plan.dim, plan.schedule, plan.rounds)
-    health = Health(plan.method, plan.layout)
+    health = Health(plan.method, plan.layout, plan.upload_limits)
     if state.round:
         level.restore(state.level)
         health.restore(state.health)

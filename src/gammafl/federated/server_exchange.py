@@ -78,8 +78,7 @@ class ServerExchange:
         self.method, self.schedule, self.layout = method, schedule, layout
         self.local_steps, self.limits, self.say = local_steps, limits, say
         self.description = described(method)
-        self.level = Controller(method, layout.dim, schedule, schedule.iterations // local_steps)
-        self.health = Health(method, layout)
+        self.level, self.health = self._watchers()
         self.training = training or secrets.token_hex(8)
         self.round = 0
         """How many rounds are closed."""
@@ -87,6 +86,11 @@ class ServerExchange:
         self.asked: set[Address] = set()
         """Who got an offer in the open round."""
         self._arrivals: dict[Address, Arrival] = {}
+
+    def _watchers(self) -> tuple[Controller, Health]:
+        rounds = self.schedule.iterations // self.local_steps
+        level = Controller(self.method, self.layout.dim, self.schedule, rounds)
+        return level, Health(self.method, self.layout, self.limits)
 
     def moment(self) -> Moment:
         """The end of the open round, as the method sees it."""
@@ -211,12 +215,14 @@ class ServerExchange:
         try:
             receipts, asked = Receipts.of(saved["receipts"]), set(saved["asked"])
             facts = checked(ExchangeFacts, {"round": saved["round"], "training": saved["training"]})
-            self.level.restore(saved["level"])
-            self.health.restore(saved["health"])
+            level, health = self._watchers()
+            level.restore(saved["level"])
+            health.restore(saved["health"])
         except (KeyError, ValueError, TypeError) as error:
             raise InputError(f"not a state of a server ({type(error).__name__}: {error})") from None
         self.round, self.training = facts.round, facts.training
         self.receipts, self.asked, self._arrivals = receipts, asked, {}
+        self.level, self.health = level, health
 
 
 def described(method: Method) -> str:

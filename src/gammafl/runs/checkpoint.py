@@ -17,6 +17,7 @@ from pydantic import Field
 
 from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError
+from gammafl.core.levels import RunLevel
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import decode, encode
 from gammafl.federated.health import HealthState
@@ -187,6 +188,8 @@ def _require_sense(saved: Saved, plan: Plan, ledger: Path) -> None:
     """A run of `plan` can have come this far, and `ledger` tells of as many rounds."""
     if saved.state.round > plan.rounds:
         raise ValueError(f"round {saved.state.round} of {plan.rounds}")
+    if (saved.state.level is None) == isinstance(plan.method.level, RunLevel):
+        raise ValueError("its level is of another method")
     if strangers := [client for client in (*saved.residuals, *saved.lost) if client >= plan.clients]:
         raise ValueError(f"client {strangers[0]} of {plan.clients}")
     moments = saved.state.moments
