@@ -496,3 +496,27 @@ def test_only_files_of_ours_are_ever_removed(tmp_path: Path) -> None:
     assert [gone.training for gone in states.clean(tmp_path, days=0)] == ["t"]
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
     assert (tmp_path / "training-notes.txt").exists()
+
+
+def test_simulated_clients_keep_their_states_in_a_temporary_directory_that_all_workers_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flower's simulation has its grid in the server's process; a client may train in another worker each round."""
+
+    class InMemoryGrid(InProcessGrid):
+        """Called as Flower's own is, by which a simulation is told."""
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.delenv("GAMMAFL_STATE", raising=False)
+    seen = []
+
+    def look(record: ArrayRecord, partition: int) -> dict[str, Any]:
+        seen.append(len(states.trainings(states.simulation_directory())))
+        return down(record, partition)
+
+    grid = InMemoryGrid(app_of(look, [gammafl.flower.compress()]), 3)
+    grid.ends = True
+    gammafl.flower.Compressed(FedAvg(), method="top-k").start(grid, copy.deepcopy(MODEL), 2)
+    assert seen == [1] * 6
+    assert states.simulation_directory().parent == tmp_path
+    assert not list(states.simulation_directory().iterdir())
