@@ -296,6 +296,19 @@ def test_a_strategy_with_its_own_start_keeps_it_and_clients_train_on_its_own_mod
     assert equal(result.arrays, expected.arrays)
 
 
+def test_a_start_that_takes_any_arguments_is_asked_for_its_rounds(tmp_path: Path) -> None:
+    class Anything(FedAvg):
+        def start(self, *args: Any, **kwargs: Any) -> Result:
+            return super().start(*args, **kwargs)
+
+    named, _ = start(gammafl.flower.Compressed(Anything(), method="fedavg"), down, tmp_path / "named")
+    grid = InProcessGrid(app_of(down, [gammafl.flower.compress(tmp_path / "unnamed")]), 3)
+    with pytest.raises(gf.InputError, match="rounds="):
+        gammafl.flower.Compressed(Anything(), method="fedavg").start(grid, copy.deepcopy(MODEL), 3)
+    told = gammafl.flower.Compressed(Anything(), method="fedavg", rounds=3)
+    assert equal(told.start(grid, copy.deepcopy(MODEL), 3).arrays, named.arrays)
+
+
 def test_a_strategy_that_sends_each_node_its_own_model_gets_that_model_back(tmp_path: Path) -> None:
     class Personal(FedAvg):
         def configure_train(self, number: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Any:

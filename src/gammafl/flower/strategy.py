@@ -135,17 +135,15 @@ class Compressed(Strategy):
         """The strategy's own `start`, with the arguments that it takes."""
         if not self.enabled:
             return self.strategy.start(UncompressedGrid(grid), *args, **kwargs)
-        call = inspect.signature(self.strategy.start).bind(grid, *args, **kwargs)
-        call.apply_defaults()
-        rounds = call.arguments.get("num_rounds", self.rounds)
+        given = _arguments(self.strategy.start, grid, *args, **kwargs)
+        rounds, initial = given.get("num_rounds", self.rounds), given.get("initial_arrays")
         if not isinstance(rounds, int) or rounds < 1:
             raise InputError("the strategy's start has no num_rounds; say how many there are: Compressed(…, rounds=…)")
-        initial = call.arguments.get("initial_arrays")
         with self.running(grid, rounds, initial) as compressed:
-            call.arguments["grid" if "grid" in call.arguments else next(iter(call.arguments))] = compressed
-            if initial is not None:
-                call.arguments["initial_arrays"] = in_float32(initial)
-            result = self.strategy.start(*call.args, **call.kwargs)
+            exact: Any = None if initial is None else in_float32(initial)
+            others: list[Any] = [exact if value is initial else value for value in args]
+            named: dict[str, Any] = {name: exact if value is initial else value for name, value in kwargs.items()}
+            result = self.strategy.start(compressed, *others, **named)
         self._finish(grid)
         return self._as_it_began(result)
 
@@ -240,3 +238,10 @@ class Compressed(Strategy):
     def summary(self) -> None:
         self.strategy.summary()
         LOG.info("\t└──> gammafl: %s", self.description)
+
+
+def _arguments(function: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """What `function` is called with, by name, defaults included."""
+    call = inspect.signature(function).bind(*args, **kwargs)
+    call.apply_defaults()
+    return {**call.arguments, **kwargs}
