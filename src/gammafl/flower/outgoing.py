@@ -36,6 +36,7 @@ class Outgoing:
         """
         kind, node = message.metadata.message_type.split(".")[0], message.metadata.dst_node_id
         content = RecordDict(dict(message.content))
+        self.training.last_kinds[node] = kind
         if kind == MessageType.TRAIN:
             self._write_train(content, node, connected)
         elif kind == MessageType.EVALUATE and self.training.begun:
@@ -100,6 +101,7 @@ class Outgoing:
             layout.vector,
             local_steps=terms.local_steps,
             limits=terms.limits,
+            largest=terms.largest_update,
             say=lambda text: LOG.warning("gammafl: %s", text),
         )
         self.training.begin(layout, exchange)
