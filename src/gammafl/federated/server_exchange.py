@@ -60,6 +60,7 @@ class ServerExchange:
     layout        of the model
     local_steps   E: a round ends at iteration t = round · local_steps
     limits        what an upload may be at the most
+    largest       no element of an update may be larger; by default what a model that is added up can hold
     training      the training's own name; by default a random word
     say           told what an operator should know
     """
@@ -72,11 +73,12 @@ class ServerExchange:
         *,
         local_steps: int = 1,
         limits: Limits = NO_LIMITS,
+        largest: float = aggregate.LARGEST_MODEL,
         training: str | None = None,
         say: Callable[[str], None] = LOG.warning,
     ) -> None:
         self.method, self.schedule, self.layout = method, schedule, layout
-        self.local_steps, self.limits, self.say = local_steps, limits, say
+        self.local_steps, self.limits, self.largest, self.say = local_steps, limits, largest, say
         self.description = described(method)
         self.level, self.health = self._watchers()
         self.training = training or secrets.token_hex(8)
@@ -142,7 +144,7 @@ class ServerExchange:
             if answer.again:
                 return None
             raise WireError(refusal)
-        intake = Intake(self.layout.dim, self.limits, largest=aggregate.largest_value(total_weight=1))
+        intake = Intake(self.layout.dim, self.limits, largest=self.largest)
         intake.take(Upload(0, payload, 0.0))
         if intake.refused:
             raise WireError(intake.refused[0])

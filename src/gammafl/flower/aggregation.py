@@ -59,8 +59,8 @@ def can_subtract(strategy: Strategy, training: Training, arrivals: Sequence[Arri
     """Whether one model was sent to all and all of it came back, so that FedAvg can add up updates as they are."""
     if not arrivals or not is_plain(strategy) or training.open.whole or training.terms.replies == "update":
         return False
-    bases = {id(training.open.bases[int(arrival.address)]) for arrival in arrivals}
-    return len(bases) == 1 and not training.open.partial
+    nodes = {int(arrival.address) for arrival in arrivals}
+    return len({id(training.open.bases[node]) for node in nodes}) == 1 and not nodes & training.open.partial
 
 
 def subtract(

@@ -51,8 +51,11 @@ class Incoming:
         models: dict[int, Message] = {}
         for reply in replies:
             node = reply.metadata.src_node_id
-            if node not in opened.bases:  # it was sent no model
-                passed.append(reply)
+            if node not in opened.bases:  # it was sent no model in this round
+                if reply.has_content() and KEY in reply.content:
+                    self._refuse(node, "an answer to a round that is over")
+                else:
+                    passed.append(reply)
                 continue
             opened.read = True
             if reply.has_error():
@@ -79,7 +82,7 @@ class Incoming:
         return failed + alike((r for r in replies if not r.has_error() and r.content.metric_records), key)
 
     def _refuse(self, node: int, reason: str) -> None:
-        self.training.exchange.refuse(node)
+        """Notes it; what the node sent before in this round, and was in order, counts."""
         self.training.open.refused[node] = printable(reason)
         LOG.warning("gammafl: upload of node %d refused: %s", node, printable(reason))
 
@@ -91,14 +94,27 @@ class Incoming:
                 models.pop(int(address), None)
 
     def _refuse_odd_ones(self, models: dict[int, Message]) -> None:
-        """Flower's own strategies end the run if replies differ in their names; the odd ones are refused instead."""
-        if not self.training.terms.alike:
+        """Flower's own strategies end the run if replies differ in their names; the odd ones are refused instead.
+
+        FedAvg over sparse updates does without metrics that are alike; not so where models are handed to it.
+        """
+        opened, terms = self.training.open, self.training.terms
+        if not terms.alike:
             return
-        forms = {node: _form(reply.content) for node, reply in models.items()}
+        self._refuse_other(models, _tensor_names, "its tensors have other names than those of most others")
+        if not terms.plain or opened.whole or opened.partial:
+            self._refuse_other(models, _metric_names, "its metrics have other names than those of most others")
+
+    def _refuse_other(self, models: dict[int, Message], form_of_reply: Callable[[RecordDict], Any], why: str) -> None:
+        """Refuses replies that do not have the form that most have."""
+        forms = {node: form_of_reply(reply.content) for node, reply in models.items()}
         usual = usual_form(forms.values())
         for node, form in forms.items():
             if form != usual:
-                self._refuse(node, "its metrics or tensors have other names than those of most others")
+                self._refuse(node, why)
+                self.training.exchange.refuse(node)
+                self.training.open.partial.discard(node)
+                self.training.open.whole.pop(node, None)
                 del models[node]
 
     def _take(self, node: int, reply: Message) -> bool:
@@ -123,7 +139,8 @@ class Incoming:
         if arrival is None:
             training.open.repeated.append(node)
             return False
-        training.open.partial |= answer.returned is not None
+        if set(names) != base.record.keys():
+            training.open.partial.add(node)
         training.open.other_bytes += sum(
             len(array.data)
             for other, record in content.array_records.items()
@@ -144,9 +161,11 @@ class Incoming:
         """A whole model counts as it is, if it is a model at all."""
         self._weight(content)
         record = content.array_records.get(self.training.model_key(content) or "")
-        if record is None:
+        if not record:
             raise InputError("its reply holds no model")
-        require_finite(self.training.layout.flatten(record, "its model", record.keys()), "its model")
+        self.training.layout.check(record, "its model")
+        model = self.training.layout.flatten(record, "its model", record.keys())
+        require_finite(model, "its model", self.training.terms.largest_update)
         self.training.open.whole[node] = sum(len(array.data) for array in record.values())
 
     def _trained(self, base: Base, update: SparseUpdate, names: Sequence[str]) -> ArrayRecord:
@@ -202,7 +221,9 @@ def _upload(content: RecordDict) -> tuple[str, bytes]:
     raise InputError(NO_MOD)
 
 
-def _form(content: RecordDict) -> Any:
-    """The names in a reply, which Flower's strategies want to be the same in all."""
-    arrays = frozenset((key, frozenset(record)) for key, record in content.array_records.items())
-    return form_of(only_metrics(content)), frozenset(content.metric_records), arrays
+def _tensor_names(content: RecordDict) -> Any:
+    return frozenset((key, frozenset(record)) for key, record in content.array_records.items())
+
+
+def _metric_names(content: RecordDict) -> Any:
+    return frozenset((key, form_of(record)) for key, record in content.metric_records.items())

@@ -144,6 +144,19 @@ class Layout:
             raise InputError(f"{whose}: tensors that the model does not have: {', '.join(extra[:3])}")
         return vector
 
+    def check(self, record: ArrayRecord, whose: str) -> None:
+        """Refuses tensors that `flatten` does not read, tied ones and whole numbers, if they are not what they are."""
+        for name, array in record.items():
+            if name not in self.tied and name not in self.fixed:
+                continue
+            dtype, shape = (self.types[name].dtype, self.shape(name)) if name in self.tied else _kind(self.fixed[name])
+            try:
+                fits = (array.dtype, tuple(array.shape)) == (dtype, shape)
+                finite = fits and bool(np.isfinite(floats_in(array)).all())
+            except InputError as error:
+                raise InputError(f"{whose}: {name!r} is {error}") from None
+            require(finite, f"{whose}: tensor {name!r} must be {dtype} of shape {shape}, and finite")
+
     def require_tied(self, record: ArrayRecord) -> None:
         """Refuses a model in which tensors that were tied are so no more."""
         for name, first in self.tied.items():
@@ -218,6 +231,10 @@ def _fixed(data: bytes, dtype: str, shape: Sequence[int], stype: str) -> Array:
     array = Array(dtype, tuple(shape), stype, data)
     numpy_of(array)
     return array
+
+
+def _kind(array: Array) -> tuple[str, tuple[int, ...]]:
+    return array.dtype, tuple(array.shape)
 
 
 def _size(shape: Sequence[int]) -> int:

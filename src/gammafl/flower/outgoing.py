@@ -100,6 +100,7 @@ class Outgoing:
             layout.vector,
             local_steps=terms.local_steps,
             limits=terms.limits,
+            largest=terms.largest_update,
             say=lambda text: LOG.warning("gammafl: %s", text),
         )
         self.training.begin(layout, exchange)

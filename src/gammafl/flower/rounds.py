@@ -93,10 +93,12 @@ class Rounds:
             )
             handed = {arrival.address for arrival in arrivals} | training.open.whole.keys()
             replies, arrivals = [reply for reply in replies if reply.metadata.src_node_id not in handed], []
+        arrays: ArrayRecord | None
         if can_subtract(self.strategy, training, arrivals):
             arrays, metrics = subtract(self.strategy, training, arrivals, replies)
         else:
             arrays, metrics = original(server_round, replies)
+            arrays = None if arrays is None else training.within(arrays)
         counted = [] if arrays is None else arrivals
         if arrays is not None:
             self._average_with(arrays)

@@ -180,7 +180,8 @@ class Compressed(Strategy):
             accept_whole=self.accept_whole,
             arrays_key=self.arrays or attribute(self.strategy, "arrayrecord_key"),
             weight_key=weight_key(self.strategy),
-            alike=is_flowers(self.strategy) and not is_plain(self.strategy),
+            alike=is_flowers(self.strategy),
+            plain=is_plain(self.strategy),
             simulated=simulated,
         )
 

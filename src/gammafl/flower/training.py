@@ -1,5 +1,6 @@
 """What the server knows of one training over Flower: its terms, its model's tensors, and the round that is open."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -16,7 +17,14 @@ from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.server_exchange import Arrival, ServerExchange
 from gammafl.flower.arrays import floats_in, floats_out, same_data
 from gammafl.flower.downlink import Downlink, Mode
-from gammafl.flower.layout import WHOLE, Layout
+from gammafl.flower.layout import FLOATS, WHOLE, Layout
+
+LOG = logging.getLogger("flwr")
+
+
+LARGEST_SQUARED = 2.0**60
+"""No element of a model may be larger where a strategy takes squares, as those with moments do: differences of such
+models, squared, are finite in float32."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,19 @@ class Terms:
 
     alike: bool = True
     """Whether the strategy needs replies with equal names of metrics and tensors."""
+
+    plain: bool = False
+    """Whether the strategy aggregates as FedAvg does."""
+
+    @property
+    def largest_model(self) -> float:
+        """No element of a model may be larger; it is set to this, so that one that a client has spoilt ends nothing."""
+        return aggregate.LARGEST_MODEL if self.plain else LARGEST_SQUARED
+
+    @property
+    def largest_update(self) -> float:
+        """No element of an update may be larger; the difference of two models is not, nor somewhat more than that."""
+        return aggregate.LARGEST_MODEL if self.plain else 4 * LARGEST_SQUARED
 
     simulated: bool = False
 
@@ -80,8 +101,8 @@ class OpenRound:
     whole: dict[int, int] = field(default_factory=dict)
     """Nodes that sent a whole model, where that is accepted, and its bytes."""
 
-    partial: bool = False
-    """Whether any client returned a part of the tensors."""
+    partial: set[int] = field(default_factory=set)
+    """Nodes that returned a part of the tensors that they were sent."""
 
     other_bytes: int = 0
     """Of arrays in the counted replies that are not the model, and travel as they are."""
@@ -163,6 +184,21 @@ class Training:
                 arrays[name] = floats_out(np.asarray(floats_in(first), np.float32), layout.types[name])
         return ArrayRecord(arrays)
 
+    def within(self, arrays: ArrayRecord) -> ArrayRecord:
+        """The strategy's model, its elements not larger than they may be."""
+        most, layout = self.terms.largest_model, self.layout
+        large = {}
+        for name, array in arrays.items():
+            if (
+                name in layout.types
+                and array.dtype in FLOATS
+                and np.abs(values := floats_in(array)).max(initial=0) > most
+            ):
+                large[name] = Array(np.clip(values, -most, most))
+        if large:
+            LOG.warning("gammafl: elements of %s beyond %.3g are set to it", ", ".join(large)[:200], most)
+        return ArrayRecord({**arrays, **large}) if large else arrays
+
     def close(self, counted: Sequence[Arrival]) -> OpenRound:
         """The round is over; returns what became of it."""
         closed, self.open = self.open, OpenRound()
@@ -182,6 +218,6 @@ class Training:
         )
 
 
-def require_finite(model: Vector, whose: str) -> None:
-    finite = kernels.largest_magnitude(model) <= aggregate.LARGEST_MODEL
-    require(finite, f"{whose} holds values that are not finite, or above {aggregate.LARGEST_MODEL:.3g}")
+def require_finite(model: Vector, whose: str, most: float = aggregate.LARGEST_MODEL) -> None:
+    finite = kernels.largest_magnitude(model) <= most
+    require(finite, f"{whose} holds values that are not finite, or above {most:.3g}")
