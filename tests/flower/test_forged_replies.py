@@ -71,7 +71,7 @@ FORGED: dict[str, tuple[Callable[[Message], None], str]] = {
         of_type("evaluate", whole(**{"a.bias": NAN})),
         "whole model",
     ),
-    "a model that is not finite, as if to a query": (of_type("query", whole(**{"a.bias": NAN})), "whole model"),
+    "a model that is not finite, as to a query": (of_type("query", whole(**{"a.bias": NAN})), "whole model"),
 }
 
 
