@@ -1,0 +1,203 @@
+"""The apps of tests/apps with the two lines against the same apps without: progress of the training, and bytes sent.
+
+    python -m tests.campaigns.apps [--apps a,b] [--keeps K,K] [--seeds N] [--rounds R,R] [--out FILE] [--jobs J]
+
+Progress is (L_0 − L)/(L_0 − L_FedAvg), with L the loss on clients' data after as many rounds of the same seed: 1 is what
+the app reaches when it sends everything. Bytes are of whole replies to train messages, with metrics and all that Flower
+and gammafl write around them. Nothing in these apps depends on how many rounds are planned, so that a run of 40 rounds
+also tells of 6. Results are appended to the file as they come, and a campaign goes on where it was stopped.
+"""
+
+import argparse
+import json
+import logging
+import multiprocessing
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.campaigns.common import Ticker, say, verdict
+
+SCORED = (6, 12, 20, 40, 100, 200)
+"""The rounds after which a run is scored, as far as it goes."""
+
+SHOWN = (6, 40, 200)
+METHOD = "gamma-fedht-q:keep={}"
+PROGRESS, FACTOR = 0.9, 50.0
+"""What is wanted after 40 rounds: so much of the progress, with so many times fewer bytes."""
+
+
+class Job(NamedTuple):
+    """One run; without `keep` the app as it is without us."""
+
+    app: str
+    keep: float | None
+    seed: int
+    rounds: int
+
+
+def run_one(job: Job) -> dict[str, Any]:
+    """A line of the results."""
+    import torch
+
+    from tests.apps.catalogue import APPS
+    from tests.apps.runs import play
+
+    torch.set_num_threads(1)
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    scored = [number for number in SCORED if number <= job.rounds]
+    method = None if job.keep is None else METHOD.format(job.keep)
+    played = play(APPS[job.app], method, job.rounds, job.seed, score_at={0, *scored})
+    scores: dict[str, dict[str, float]] = {}
+    for number in (0, *scored):
+        metrics = played.result.evaluate_metrics_serverapp[number]
+        values = {name: float(str(metrics[name])) for name in ("loss", "accuracy", "train_loss")}
+        scores[str(number)] = values | {"bytes": played.bytes_until(number)}
+    return job._asdict() | {"scores": scores}
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The lines that are there; one that was cut off is run again."""
+    found = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return found
+
+
+def key_of(line: dict[str, Any]) -> Job:
+    return Job(line["app"], line["keep"], line["seed"], line["rounds"])
+
+
+# --- the table ----------------------------------------------------------------------------------------------
+
+
+class Cell(NamedTuple):
+    """An app with a `keep` after some rounds, against itself without us: a value a seed."""
+
+    progress: list[float]
+    factor: list[float]
+    accuracy: list[float]
+    full_accuracy: list[float]
+
+
+class Table:
+    """What the results say of each app, keep and number of rounds."""
+
+    def __init__(self, lines: Sequence[dict[str, Any]]) -> None:
+        self.scores: dict[tuple[str, float | None, int, int], dict[str, float]] = {}
+        for line in lines:
+            for number, score in line["scores"].items():
+                self.scores[line["app"], line["keep"], line["seed"], int(number)] = score
+
+    def cell(self, app: str, keep: float, number: int) -> Cell:
+        cell = Cell([], [], [], [])
+        for seed in sorted({key[2] for key in self.scores}):
+            first, ours, full = (self.scores.get((app, *rest)) for rest in self._keys(keep, seed, number))
+            if first is None or ours is None or full is None:
+                continue
+            cell.progress.append(
+                (first["train_loss"] - ours["train_loss"]) / (first["train_loss"] - full["train_loss"])
+            )
+            cell.factor.append(full["bytes"] / ours["bytes"])
+            cell.accuracy.append(ours["accuracy"])
+            cell.full_accuracy.append(full["accuracy"])
+        return cell
+
+    @staticmethod
+    def _keys(keep: float, seed: int, number: int) -> list[tuple[float | None, int, int]]:
+        return [(None, seed, 0), (keep, seed, number), (None, seed, number)]
+
+
+def shown(values: Sequence[float], digits: int = 2) -> str:
+    """Mean and half the interval; "–" where nothing was run."""
+    from gammafl.experiments.intervals import interval
+
+    if not values:
+        return "–"
+    found = interval(values)
+    half = f" ± {found.high - found.mean:.{digits}f}" if found.count > 1 else ""
+    return f"{found.mean:.{digits}f}{half}"
+
+
+def mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else float("nan")
+
+
+def markdown(table: Table, apps: Sequence[str], keeps: Sequence[float]) -> list[str]:
+    from tests.apps.catalogue import APPS
+
+    rounds = " | ".join(f"progress, {number} rounds" for number in SHOWN)
+    lines = [f"| app | trains with | keep | bytes | {rounds} | accuracy, 40 rounds |"]
+    lines.append("|---|---|---|---|" + "---|" * (len(SHOWN) + 1))
+    for app in apps:
+        for keep in keeps:
+            cells = {number: table.cell(app, keep, number) for number in SHOWN}
+            at_40 = cells[40]
+            parts = [app, APPS[app].trains] if keep == keeps[0] else ["", ""]
+            parts += [f"{keep:g}", f"{mean(at_40.factor):.0f}×"]
+            parts += [shown(cells[number].progress) for number in SHOWN]
+            parts.append(f"{100 * mean(at_40.accuracy):.1f}% of {100 * mean(at_40.full_accuracy):.1f}%")
+            lines.append(f"| {' | '.join(parts)} |")
+    return lines
+
+
+def needed(table: Table, apps: Sequence[str], keeps: Sequence[float]) -> list[str]:
+    """For each number of rounds the smallest `keep` with 0.9 of the progress, app by app."""
+    lines = ["| app | " + " | ".join(f"{number} rounds" for number in SCORED) + " |", "|---|" + "---|" * len(SCORED)]
+    for app in apps:
+        cells = []
+        for number in SCORED:
+            found = {keep: table.cell(app, keep, number).progress for keep in sorted(keeps)}
+            enough = [f"{keep:g}" for keep, values in found.items() if values and mean(values) >= PROGRESS]
+            cells.append(enough[0] if enough else f"> {max(keeps):g}" if any(found.values()) else "–")
+        lines.append(f"| {app} | {' | '.join(cells)} |")
+    return lines
+
+
+def reached(table: Table, app: str, keeps: Sequence[float]) -> bool:
+    """Whether some `keep` has the wanted progress with the wanted saving after 40 rounds."""
+    cells = [table.cell(app, keep, 40) for keep in keeps]
+    return any(mean(cell.progress) >= PROGRESS and mean(cell.factor) >= FACTOR for cell in cells)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="progress and bytes of the apps of tests/apps")
+    parser.add_argument("--apps", default="")
+    parser.add_argument("--keeps", default="0.01,0.03,0.1")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rounds", default="40,200", help="the lengths of the runs, in this order")
+    parser.add_argument("--out", type=Path, default=Path("build/campaign-apps.jsonl"))
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--show", action="store_true", help="only the tables of what is there")
+    options = parser.parse_args()
+    from tests.apps.catalogue import APPS
+
+    apps = options.apps.split(",") if options.apps else list(APPS)
+    keeps, rounds = [float(k) for k in options.keeps.split(",")], [int(r) for r in options.rounds.split(",")]
+    variants = [None, *keeps]
+    wanted = [Job(a, k, s, r) for r in rounds for s in range(options.seeds) for a in apps for k in variants]
+    lines, ticker = read(options.out), Ticker("apps")
+    done = {key_of(line) for line in lines}
+    missing = [] if options.show else [job for job in wanted if job not in done]
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    with multiprocessing.get_context("spawn").Pool(options.jobs) as pool, options.out.open("a") as file:
+        for line in pool.imap_unordered(run_one, missing):
+            lines.append(line)
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            ticker.tick(f"{len(lines)} of {len(wanted)} runs")
+    table = Table(lines)
+    say("\n".join(markdown(table, apps, keeps)) + "\n")
+    say("\n".join(needed(table, apps, keeps)) + "\n")
+    good = [app for app in apps if reached(table, app, keeps)]
+    others = ", ".join(app for app in apps if app not in good) or "none"
+    text = f"{len(lines)} runs; {PROGRESS} of the progress with {FACTOR:.0f}× fewer bytes in 40 rounds: {len(good)} of"
+    verdict("apps", bool(good), f"{text} {len(apps)} apps; not {others}; {ticker.elapsed():.0f} s")
+
+
+if __name__ == "__main__":
+    main()
