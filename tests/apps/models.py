@@ -57,7 +57,7 @@ class Adapters(nn.Module):
         with torch.no_grad():
             body.bert.embeddings.word_embeddings.weight[:, :8] += 0.1 * torch.from_numpy(MOODS)[:, None]
         lora = LoraConfig(task_type="SEQ_CLS", r=64, lora_alpha=64, target_modules=["query", "key", "value", "dense"])
-        self.peft: PeftModel = get_peft_model(body, lora)  # type: ignore[assignment]
+        self.peft: PeftModel = get_peft_model(body, lora)
 
     def forward(self, words: Tensor) -> Tensor:
         return self.peft(input_ids=words).logits
@@ -73,4 +73,3 @@ def load_state(model: nn.Module, state: dict[str, Tensor]) -> None:
         set_peft_model_state_dict(model.peft, state)
     else:
         model.load_state_dict(state, strict=True)
-

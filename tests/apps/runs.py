@@ -1,5 +1,6 @@
 """An app run in this process, with or without the two lines, and all that went over the wire."""
 
+import random
 import tempfile
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -75,7 +76,8 @@ def play(
     if method is not None and state_dir is None:
         with tempfile.TemporaryDirectory() as folder:
             return play(app, method, rounds, seed, state_dir=Path(folder), fate=fate, inner=inner, score_at=score_at)
-    np.random.seed(seed)  # noqa: NPY002 - Flower's noise comes from there
+    random.seed(seed)  # Flower draws its nodes there, and its noise from numpy's
+    np.random.seed(seed)
     ours = state_dir if method is not None else None
     uploads: list[Upload] = []
 
