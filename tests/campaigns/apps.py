@@ -17,6 +17,7 @@ import multiprocessing
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 from tests.campaigns.common import Ticker, say, verdict
@@ -139,11 +140,12 @@ def markdown(table: Table, apps: Sequence[str], keeps: Sequence[float]) -> list[
     for app in apps:
         for keep in keeps:
             cells = {number: table.cell(app, keep, number) for number in SHOWN}
-            at_40 = cells[40]
+            factors = next((cell.factor for cell in (cells[40], *cells.values()) if cell.factor), [])
             parts = [app, APPS[app].trains] if keep == keeps[0] else ["", ""]
-            parts += [f"{keep:g}", f"{mean(at_40.factor):.0f}×"]
+            parts += [f"{keep:g}", f"{mean(factors):.0f}×" if factors else "–"]
             parts += [shown(cells[number].progress) for number in SHOWN]
-            parts.append(f"{100 * mean(at_40.accuracy):.1f}% of {100 * mean(at_40.full_accuracy):.1f}%")
+            ours, full = (100 * mean(values) for values in (cells[40].accuracy, cells[40].full_accuracy))
+            parts.append(f"{ours:.1f}% of {full:.1f}%" if cells[40].accuracy else "–")
             lines.append(f"| {' | '.join(parts)} |")
     return lines
 
@@ -155,9 +157,27 @@ def needed(table: Table, apps: Sequence[str], keeps: Sequence[float]) -> list[st
         cells = []
         for number in SCORED:
             found = {keep: table.cell(app, keep, number).progress for keep in sorted(keeps)}
-            enough = [f"{keep:g}" for keep, values in found.items() if values and mean(values) >= PROGRESS]
-            cells.append(enough[0] if enough else f"> {max(keeps):g}" if any(found.values()) else "–")
+            tried = {keep: mean(values) for keep, values in found.items() if values}
+            enough = [f"{keep:g}" for keep, progress in tried.items() if progress >= PROGRESS]
+            cells.append(enough[0] if enough else f"> {max(tried):g}" if tried else "–")
         lines.append(f"| {app} | {' | '.join(cells)} |")
+    return lines
+
+
+def by_times(table: Table, apps: Sequence[str], keeps: Sequence[float]) -> list[str]:
+    """Progress by keep · rounds: how often a client can send each entry in the run."""
+    found: dict[str, dict[str, float]] = {}
+    for number in sorted(SCORED):
+        for keep in keeps:
+            cells = {app: mean(table.cell(app, keep, number).progress) for app in apps}
+            if known := {app: progress for app, progress in cells.items() if progress == progress}:
+                found[f"{keep * number:.2f} | {number} | {keep:g}"] = known
+    lines = ["| keep · rounds | rounds | keep | median | lowest | 0.9 and more |", "|---|---|---|---|---|---|"]
+    for key, known in sorted(found.items(), key=lambda item: float(item[0].split()[0])):
+        lowest = min(known, key=lambda app: known[app])
+        good = sum(progress >= PROGRESS for progress in known.values())
+        middle = median(known.values())
+        lines.append(f"| {key} | {middle:.2f} | {known[lowest]:.2f} ({lowest}) | {good} of {len(known)} |")
     return lines
 
 
@@ -205,6 +225,7 @@ def main() -> None:
     table = Table(lines)
     say("\n".join(markdown(table, apps, keeps)) + "\n")
     say("\n".join(needed(table, apps, keeps)) + "\n")
+    say("\n".join(by_times(table, apps, keeps)) + "\n")
     number = min(40, max(rounds))
     slow = [app for app in apps if not converges(table, app, number)]
     short = [app for app in apps if not reached(table, app, keeps, number)]
