@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check -q -c constraint
 
 .DEFAULT_GOAL := help
 .PHONY: help demo flower-demo test lint format browser peers bench clean
-.PHONY: lock locked audit versions campaigns campaign-fuzz campaign-kill campaign-soak campaign-faults campaign-atheris
+.PHONY: lock locked audit versions campaigns campaign-fuzz campaign-kill campaign-soak campaign-faults campaign-apps campaign-atheris
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -35,6 +35,9 @@ campaign-soak: .venv/dev  ## 120,000 rounds in one process: memory, open files, 
 
 campaign-faults: .venv/dev  ## accuracy where 30% of the uploads fail
 	$(BIN)/python -m tests.campaigns.faults
+
+campaign-apps: .venv/dev  ## apps with the two lines and without: progress and bytes, the tables of docs/apps.md
+	$(BIN)/python -m tests.campaigns.apps
 
 campaign-atheris:  ## the decoder under a fuzzer that sees what it reaches; RUNS=200000
 	@test -x .atheris/bin/python || { $(PYTHON) -m venv .atheris && \

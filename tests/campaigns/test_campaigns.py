@@ -16,6 +16,7 @@ TINY = {
     "kill": "--kills 6 --iterations 40",
     "soak": "--rounds 1500",
     "faults": "--task logistic-mini --seeds 1 --iterations 200 --tolerance 40 --jobs 1",
+    "apps": "--apps evaluate --keeps 0.1 --seeds 1 --rounds 6 --jobs 1 --out /dev/null",
 }
 
 

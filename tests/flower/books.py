@@ -14,12 +14,12 @@ from tests.flower.grid import state_files
 from tests.problems import Quadratic
 
 
-def remembered(directory: Path, chosen: gammafl.flower.CompressedFedAvg) -> dict[str, NDArray[np.float64]]:
+def remembered(directory: Path, chosen: gammafl.flower.Compressed) -> dict[str, NDArray[np.float64]]:
     """Client → what its disk holds: the residual, and an open upload that the server does not have."""
-    found, last = {}, chosen.training.exchange.receipts.last
+    found, last, dim = {}, chosen.training.exchange.receipts.last, chosen.training.layout.dim
     for path in state_files(directory):
         facts, tensors = tensor_files.read(path)
-        found[path.stem] = np.zeros(50) + tensors.get("residual", np.zeros(50))
+        found[path.stem] = np.zeros(dim) + tensors.get("residual", np.zeros(dim))
         if "open" in tensors and facts["number"] > last(Sender(path.stem, facts["incarnation"])):
             found[path.stem] += gf.decode(tensors["open"].tobytes()).dense()
     return found

@@ -13,13 +13,13 @@ from gammafl.federated.server_exchange import ServerExchange
 @pytest.fixture
 def applied(monkeypatch: pytest.MonkeyPatch) -> dict[str, Vector]:
     """Client → the sum of its updates that the server counted."""
-    sums: dict[str, Vector] = defaultdict(lambda: np.zeros(50, np.float64))
+    sums: dict[str, Any] = defaultdict(float)
     close = ServerExchange.close
 
-    def close_and_add(exchange: ServerExchange, counted: Any) -> None:
+    def close_and_add(exchange: ServerExchange, counted: Any) -> list[str]:
         for arrival in counted:
-            sums[exchange.label(arrival)] += arrival.update.dense()
-        close(exchange, counted)
+            sums[exchange.label(arrival)] += arrival.update.dense().astype(np.float64)
+        return close(exchange, counted)
 
     monkeypatch.setattr(ServerExchange, "close", close_and_add)
     return sums

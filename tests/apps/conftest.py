@@ -1,0 +1,5 @@
+"""The book-keeping of tests/flower."""
+
+from tests.flower.conftest import applied
+
+__all__ = ["applied"]
