@@ -1,4 +1,4 @@
-"""The apps, each in the pattern of a public one (issue "Real apps")."""
+"""The apps, each in the pattern of a public one."""
 
 from collections.abc import Iterable
 from typing import Any
