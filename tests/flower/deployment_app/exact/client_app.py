@@ -20,7 +20,7 @@ ON_RECEIPT = (1, 2)
 
 def killer(message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
     """Outside of gammafl's mod: what it does happens after the state is stored."""
-    if "config" not in message.content:  # the end of the training: the state stays, to be looked at
+    if "arrays" not in message.content:  # the end of the training: the state stays, to be looked at
         return Message(RecordDict(), reply_to=message)
     directory = Path(str(context.run_config["directory"]))
     now = (int(context.node_config["partition-id"]), int(message.content["config"]["server-round"]))  # type: ignore[arg-type]
