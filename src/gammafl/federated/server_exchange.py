@@ -180,10 +180,14 @@ class ServerExchange:
 
     def close(self, counted: Sequence[Arrival]) -> None:
         """The round is over: `counted` are in the model, and the next offers tell their senders."""
-        for arrival in counted:
-            self.receipts.accept(arrival.address, arrival.answer.who, arrival.answer.number, arrival.payload)
+        self.count(counted)
         self.round += 1
         self.asked, self._arrivals = set(), {}
+
+    def count(self, arrivals: Sequence[Arrival]) -> None:
+        """`arrivals` are in the model; also those of the round that was closed last, before the next offers."""
+        for arrival in arrivals:
+            self.receipts.accept(arrival.address, arrival.answer.who, arrival.answer.number, arrival.payload)
 
     def state_dict(self) -> dict[str, Any]:
         """What must outlive the process, as plain values; uploads that have not counted yet are not in it."""
