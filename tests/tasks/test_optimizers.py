@@ -120,7 +120,7 @@ def test_an_optimiser_trains_as_in_a_loop_by_hand(name: str, make_module: Callab
         torch.optim.SGD,
         lambda params, lr: torch.optim.SGD(params, lr=lr, momentum=0.0),
     ],
-    ids=str,
+    ids=lambda choice: getattr(choice, "__name__", str(choice)),
 )
 def test_sgd_without_momentum_and_decay_is_plain_sgd_byte_for_byte(
     plain: Any, make_module: Callable[[], nn.Module]

@@ -193,13 +193,17 @@ class ServerExchange:
         sent = [Sent.of(arrival.update, self.layout, arrival.answer.report) for arrival in counted]
         warnings = self.health.look(self.moment(), sent)
         self.level.observe(self.moment(), sent)
-        for arrival in counted:
-            self.receipts.accept(arrival.address, arrival.answer.who, arrival.answer.number, arrival.payload)
+        self.count(counted)
         self.round += 1
         self.asked, self._arrivals = set(), {}
         for warning in warnings:
             self.say(warning)
         return warnings
+
+    def count(self, arrivals: Sequence[Arrival]) -> None:
+        """`arrivals` are in the model; also those of the round that was closed last, before the next offers."""
+        for arrival in arrivals:
+            self.receipts.accept(arrival.address, arrival.answer.who, arrival.answer.number, arrival.payload)
 
     def state_dict(self) -> dict[str, Any]:
         """What must outlive the process, as plain values; uploads that have not counted yet are not in it."""

@@ -30,12 +30,13 @@ def require_strategy(strategy: Any) -> None:
 
 def is_flowers(strategy: Strategy) -> bool:
     """Whether the strategy's aggregation is Flower's own, of which we know what it needs."""
-    return type(strategy).aggregate_train.__module__.startswith("flwr.")
+    return type(strategy).aggregate_train.__module__.startswith("flwr.") and "aggregate_train" not in vars(strategy)
 
 
 def is_plain(strategy: Strategy) -> bool:
     """Whether the strategy aggregates as FedAvg does: FedProx too, and subclasses that change other things."""
-    return isinstance(strategy, FedAvg) and type(strategy).aggregate_train is FedAvg.aggregate_train
+    own = type(strategy).aggregate_train is not FedAvg.aggregate_train or "aggregate_train" in vars(strategy)
+    return isinstance(strategy, FedAvg) and not own
 
 
 def attribute(strategy: Any, name: str) -> Any:
@@ -55,9 +56,9 @@ def weight_key(strategy: Strategy) -> str | None:
     return attribute(inner, "weighted_by_key") if is_flowers(inner) else None
 
 
-def can_subtract(strategy: Strategy, training: Training, arrivals: Sequence[Arrival]) -> bool:
+def can_subtract(training: Training, arrivals: Sequence[Arrival]) -> bool:
     """Whether one model was sent to all and all of it came back, so that FedAvg can add up updates as they are."""
-    if not arrivals or not is_plain(strategy) or training.open.whole or training.terms.replies == "update":
+    if not arrivals or not training.terms.plain or training.open.whole or training.terms.replies == "update":
         return False
     nodes = {int(arrival.address) for arrival in arrivals}
     return len({id(training.open.bases[node]) for node in nodes}) == 1 and not nodes & training.open.partial

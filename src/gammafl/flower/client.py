@@ -3,8 +3,10 @@
 import json
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,9 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict
 from gammafl.core import kernels
 from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError, require
+from gammafl.core.memory import RESIDUAL, ClientMemory
 from gammafl.core.method import Method
+from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import decode
 from gammafl.federated.client import start_after_loss
 from gammafl.federated.exchange import ClientState, report_facts
@@ -45,6 +49,8 @@ class Exchange:
         """Algorithm 1, lines 6-14. The upload is stored before it leaves: until then a crash leaves what the last
         round stored, and the server's word about it comes again."""
         method = build(self.offer.method, self.entries)
+        if self.offer.base is None:
+            self._require_dim(self._layout)  # before anything of that size is made
         self.disk.check_room(self.offer.dim)
         state = self._state(method)
         require(
@@ -75,14 +81,16 @@ class Exchange:
             local = _change(layout, trained)
         else:
             local = _update(layout, before, trained, checks=self.offer.replies is None)
-        payload = state.send(local, self.offer, layout.vector, self.context.node_id, again)
+        with _set_aside(state.outbox.memory, layout, trained.keys()):
+            payload = state.send(local, self.offer, layout.vector, self.context.node_id, again)
+        returned = _names_in(payload, layout, sent) | trained.keys() if again else trained.keys()
         self.disk.save(state, method)
         reply.content[key] = message_record(UPDATE, payload)
         Answer(
             number=state.outbox.number,
             again=again,
             holds=self._holds(),
-            returned=None if trained.keys() == sent else to_mask(trained.keys(), layout.names),
+            returned=None if returned == sent else to_mask(returned, layout.names),
             **self._who(state),
             **report_facts(state.outbox.report),
         ).write(reply.content)
@@ -115,29 +123,42 @@ class Exchange:
 
     def _model(self) -> tuple[Vector, Layout] | None:
         """The server's model: as it came, or what is stored with what has changed since; None if nothing is stored."""
-        record = self.message.content.array_records.get(self.offer.arrays)
-        if record is None:
-            raise InputError(f"the server announced a model as {self.offer.arrays!r}, which its message does not have")
+        record = self._record
         if self.offer.base is None:
-            layout = self._layout(record)
+            layout = self._layout
+            self._require_dim(layout)
             model = layout.flatten(record, "the server's model", record.keys())
         else:
             stored = self.disk.load_model(self.offer.base, self.offer.version)
             if stored is None:
                 return None
             model, layout = stored
+            self._require_dim(layout)
             _patch(model, record)
-        require(layout.dim == self.offer.dim, f"a model of {layout.dim} elements where {self.offer.dim} are announced")
         alike = self.offer.layout in (None, layout.vector.fingerprint())
         require(alike, "a model with other tensors than the server announced")
         if self.offer.downlink == "changes":
             self.disk.save_model(model, layout, self.offer.version)
         return model, layout
 
-    def _layout(self, record: ArrayRecord) -> Layout:
+    @property
+    def _record(self) -> ArrayRecord:
+        """The model, or what has changed of it, in the server's message."""
+        record = self.message.content.array_records.get(self.offer.arrays)
+        if record is None:
+            raise InputError(f"the server announced a model as {self.offer.arrays!r}, which its message does not have")
+        return record
+
+    def _require_dim(self, layout: Layout) -> None:
+        require(layout.dim == self.offer.dim, f"a model of {layout.dim} elements where {self.offer.dim} are announced")
+
+    @cached_property
+    def _layout(self) -> Layout:
         """Of the whole model, also where a part of it came."""
+        record = self._record
         if self.offer.tensors is None:
             tied = self.offer.tied or []
+            require(len(tied) % 2 == 0, "the server names tied tensors that are no pairs")
             return Layout.of(record, self.offer.whole, dict(zip(tied[::2], tied[1::2], strict=True)))
         try:
             facts = checked(LayoutFacts, json.loads(self.offer.tensors))
@@ -192,8 +213,41 @@ class Exchange:
         return Message(content, reply_to=self.message)
 
 
+@contextmanager
+def _set_aside(memory: ClientMemory, layout: Layout, names: Collection[str]) -> Iterator[None]:
+    """What is left of tensors other than `names` waits: the reply does not hold them, and the server would drop it."""
+    rest = memory.state().get(RESIDUAL)
+    if rest is None or layout.shapes.keys() <= set(names):
+        yield
+        return
+    outside = rest != 0
+    for name in names:
+        if name in layout.places:
+            outside[layout.places[name]] = False
+    positions = np.flatnonzero(outside).astype(np.uint32)
+    waiting = SparseUpdate(layout.dim, positions, rest[positions])
+    if len(waiting):
+        memory.remove(waiting)
+    yield
+    if len(waiting):
+        memory.take_back(waiting)
+
+
+def _names_in(payload: bytes, layout: Layout, sent: Collection[str]) -> set[str]:
+    """The tensors that an upload says something of; tied ones together, where they were sent."""
+    update = decode(payload)
+    positions = np.flatnonzero(update.values) if update.entire else update.indices
+    return {
+        name
+        for name, place in layout.places.items()
+        if np.searchsorted(positions, place.start) < np.searchsorted(positions, place.stop)
+        and (name in sent or name not in layout.tied)
+    }
+
+
 def _patch(model: Vector, record: ArrayRecord) -> None:
     """Puts the server's current values where they have changed."""
+    require(CHANGES in record, f"the server announced changes of the model, and sent {list(record)[:3]}")
     update = decode(record[CHANGES].data)
     require(update.dim == model.size, f"changes of {update.dim} elements for a model of {model.size}")
     model[slice(None) if update.entire else update.indices] = update.values

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Message, MessageType, RecordDict
+from flwr.app import ArrayRecord, Message, MessageType, RecordDict
 from numpy.typing import NDArray
 
 from gammafl.core.errors import GammaflError, InputError, require
@@ -171,13 +171,13 @@ class Incoming:
     def _trained(self, base: Base, update: SparseUpdate, names: Sequence[str]) -> ArrayRecord:
         """b − Δ̂, a tensor at a time, when asked for; whole numbers are as the strategy has them."""
         layout = self.training.layout
-        arrays: dict[str, Array] = {}
+        record = ArrayRecord()  # filled one by one: made of a dict, it would ask for all tensors
         for name in names:
             if name in layout.fixed:
-                arrays[name] = base.record[name]
+                record[name] = base.record[name]
             else:
-                arrays[name] = LazyArray(layout.shape(name), self._maker(base, update, name))
-        return ArrayRecord(arrays)
+                record[name] = LazyArray(layout.shape(name), self._maker(base, update, name))
+        return record
 
     def _maker(self, base: Base, update: SparseUpdate, name: str) -> Callable[[], NDArray[np.float32]]:
         layout = self.training.layout

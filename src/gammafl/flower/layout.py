@@ -64,7 +64,7 @@ class Layout:
         tied = {name: first for name, first in (tied or {}).items() if name in record}
         floats = {name: array for name, array in record.items() if _is_float(name, array)}
         shapes = {name: tuple(array.shape) for name, array in floats.items() if name not in tied}
-        require(bool(shapes), "the model has no tensors of floating-point numbers")
+        require(any(map(_size, shapes.values())), "the model has no tensors of floating-point numbers")
         require(tied.keys() <= floats.keys() and set(tied.values()) <= shapes.keys(), f"no such tensors: {tied}")
         last = [name for name in shapes if any(fnmatch(name, pattern) for pattern in whole)]
         ordered = {name: shapes[name] for name in (*(n for n in shapes if n not in last), *last)}

@@ -15,7 +15,7 @@ from gammafl.federated import server
 from gammafl.federated.server import Averaging, ServerState
 from gammafl.federated.server_exchange import Arrival
 from gammafl.files.disk_errors import storing
-from gammafl.flower.aggregation import can_subtract, is_flowers, subtract
+from gammafl.flower.aggregation import can_subtract, subtract
 from gammafl.flower.arrays import same_data
 from gammafl.flower.incoming import Incoming
 from gammafl.flower.messages import KEY, Notice, kind_of
@@ -45,6 +45,8 @@ class Rounds:
         self.history: list[dict[str, Any]] = []
         self._pending = False
         """Whether clients were asked to train, and nothing is known of their uploads yet."""
+        self._left: dict[int, Arrival] = {}
+        """Node → its upload in the round that was closed last, where that has not counted."""
         self._average: ServerState | None = None
         self._last_train: Message | None = None
         if ledger is not None:
@@ -57,19 +59,26 @@ class Rounds:
         if trains and self._pending and self._begins_anew(trains):
             self._abandon(trains)
         if trains:
-            self._pending, self._last_train = True, trains[-1]
+            self._pending, self._last_train, self._left = True, trains[-1], {}
         return [self.outgoing.write(message, connected, timeout) for message in messages]
 
     def _begins_anew(self, trains: list[Message]) -> bool:
-        """Whether these messages begin another round: some of their nodes were asked already, or replies were read."""
+        """Whether these messages begin another round, or are a further portion of the open one.
+
+        They do if some of their nodes were asked already, or if replies were read and the model is another one.
+        """
         opened = self.training.open
-        return opened.read or any(message.metadata.dst_node_id in opened.bases for message in trains)
+        asked_again = any(message.metadata.dst_node_id in opened.bases for message in trains)
+        return asked_again or (opened.read and not self._is_last_model(trains))
+
+    def _is_last_model(self, trains: list[Message]) -> bool:
+        last = self.training.last
+        records = [record for message in trains for record in message.content.array_records.values()]
+        return last is None or any(same_data(last.record, record) for record in records)
 
     def _abandon(self, trains: list[Message]) -> None:
         """The strategy goes on without having called `aggregate_train`: what it was handed did not count."""
-        last = self.training.last
-        records = [record for message in trains for record in message.content.array_records.values()]
-        if last is not None and not any(same_data(last.record, record) for record in records):
+        if not self._is_last_model(trains):
             raise InputError(
                 "the strategy changed its model without a call of its aggregate_train, so that nobody can tell which"
                 " uploads counted; aggregate there"
@@ -80,11 +89,12 @@ class Rounds:
     def aggregate(self, original: Callable[..., Any], server_round: int, replies: list[Message]) -> Any:
         """Algorithm 1, lines 17-19: the strategy's own, or for plain FedAvg the same over sparse updates."""
         training = self.training
-        if not self._pending or not training.begun:
-            return original(server_round, replies)
         given = {reply.metadata.src_node_id for reply in replies if reply.has_content()}
-        arrivals = [arrival for arrival in training.exchange.arrivals if arrival.address in given]
-        good = len(arrivals) + len(training.open.whole)
+        if not self._pending or not training.begun:
+            return self._aggregate_more(original, server_round, replies, given)
+        all_arrivals = training.exchange.arrivals
+        arrivals = [arrival for arrival in all_arrivals if arrival.address in given]
+        good = len(arrivals) + len(training.open.whole.keys() & given)
         if good < self.min_accepted:
             LOG.warning(
                 "gammafl: %d uploads in order, %d needed: the model stays, and the clients keep their updates",
@@ -94,22 +104,38 @@ class Rounds:
             handed = {arrival.address for arrival in arrivals} | training.open.whole.keys()
             replies, arrivals = [reply for reply in replies if reply.metadata.src_node_id not in handed], []
         arrays: ArrayRecord | None
-        if can_subtract(self.strategy, training, arrivals):
+        if can_subtract(training, arrivals):
             arrays, metrics = subtract(self.strategy, training, arrivals, replies)
         else:
             arrays, metrics = original(server_round, replies)
             arrays = None if arrays is None else training.within(arrays)
         counted = [] if arrays is None else arrivals
+        taken = {arrival.address for arrival in counted}
+        self._left = {int(arrival.address): arrival for arrival in all_arrivals if arrival.address not in taken}
         if arrays is not None:
             self._average_with(arrays)
         return arrays, self._metrics(metrics, counted, self._close(counted))
+
+    def _aggregate_more(
+        self, original: Callable[..., Any], server_round: int, replies: list[Message], given: set[int]
+    ) -> Any:
+        """A further call in one round, as for each of several groups of clients: what it is given counts too."""
+        result = original(server_round, replies)
+        more = [self._left.pop(node) for node in sorted(given & self._left.keys())] if result[0] is not None else []
+        if more:
+            exchange, record = self.training.exchange, self.history[-1]
+            exchange.count(more)
+            record["clients"] += [exchange.label(arrival) for arrival in more]
+            record["kept"] += sum(len(arrival.update) for arrival in more)
+            record["uplink_bytes"] += sum(len(arrival.payload) for arrival in more)
+        return result
 
     def evaluate(self, original: Callable[..., Any], server_round: int, replies: list[Message]) -> Any:
         """The strategy's own; in Flower's, a function of the app's that fails costs the metrics, not the run."""
         try:
             return original(server_round, replies)
         except Exception as error:
-            if not is_flowers(self.strategy):
+            if not self.training.terms.alike:
                 raise
             LOG.warning("gammafl: the metrics could not be aggregated: %s", printable(repr(error)))
             return None

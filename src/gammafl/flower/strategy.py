@@ -158,12 +158,19 @@ class Compressed(Strategy):
         now = self.now = Rounds(strategy, Training(terms), initial, self.min_accepted, self.averaging, self.ledger)
         LOG.info("gammafl: %s, downlink: %s", self.description, self.downlink)
         train, evaluate = strategy.aggregate_train, strategy.aggregate_evaluate
-        strategy.aggregate_train = lambda number, replies: now.aggregate(train, number, list(replies))
-        strategy.aggregate_evaluate = lambda number, replies: now.evaluate(evaluate, number, list(replies))
+        watched = {
+            "aggregate_train": lambda number, replies: now.aggregate(train, number, list(replies)),
+            "aggregate_evaluate": lambda number, replies: now.evaluate(evaluate, number, list(replies)),
+        }
+        attributes = vars(strategy)  # written to directly, as the strategy may be a frozen dataclass
+        before = {name: attributes[name] for name in watched if name in attributes}
+        attributes.update(watched)
         try:
             yield CompressedGrid(grid, now.write, now.read)
         finally:
-            del strategy.aggregate_train, strategy.aggregate_evaluate
+            for name in watched:
+                del attributes[name]
+            attributes.update(before)
 
     def _terms(self, rounds: int, simulated: bool) -> Terms:
         return Terms(
