@@ -156,7 +156,7 @@ def test_a_train_function_that_returns_the_change_is_refused_and_told_how_to_say
         step = np.random.default_rng(10 + partition).normal(size=2000).astype(np.float32) / 10
         return {"arrays": ArrayRecord({"w": Array(step)})}
 
-    with pytest.raises(gf.InputError, match="every client failed"):
+    with pytest.raises(gf.InputError, match=r"every client failed: .* replies='update'"):
         start(gammafl.flower.Compressed(Adding(), method="fedavg"), change, tmp_path / "a", model)
     assert "replies='update'" in caplog.text
     told = gammafl.flower.Compressed(Adding(), method="fedavg", replies="update")
@@ -176,6 +176,21 @@ def test_an_empty_reply_or_one_with_other_tensors_costs_the_client_its_upload(
     assert [record["clients"] for record in wrapped.history] == [["2"]] * 3
     assert "must return the model in one ArrayRecord" in caplog.text
     assert "tensors that it was not sent: other" in caplog.text
+
+
+def test_an_evaluate_function_that_returns_the_model_is_told_of_the_bytes_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = app_of(down, [gammafl.flower.compress(tmp_path)])
+    app._registered_funcs.pop("evaluate.default")
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        metrics = MetricRecord({"num-examples": 1})
+        return Message(RecordDict({"arrays": message.content["arrays"], "metrics": metrics}), reply_to=message)
+
+    gammafl.flower.Compressed(FedAvg(), method="fedavg").start(InProcessGrid(app, 3), copy.deepcopy(MODEL), 3)
+    assert caplog.text.count("return the metrics alone") == 1
 
 
 # --- what a model may be ------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ class Records:
 
     def __init__(self, directory: str) -> None:
         self.directory = Path(directory) if directory else None
+        if self.directory is not None:
+            self.directory.mkdir(parents=True, exist_ok=True)
         self.ledger = self.directory and self.directory / "ledger.jsonl"
 
     def write(self, **facts: Any) -> None:

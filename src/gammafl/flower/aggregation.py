@@ -21,9 +21,9 @@ def require_strategy(strategy: Any) -> None:
         raise InputError(f"Compressed takes a strategy, not its class: write {strategy.__name__}(…)")
     if type(strategy).__module__.startswith("flwr.server.") or hasattr(strategy, "configure_fit"):
         raise InputError(
-            f"{type(strategy).__name__} is a strategy of Flower's old API (flwr.server.strategy, NumPyClient). Take the"
-            " one of that name from flwr.serverapp.strategy, and write the app with @app.main() and @app.train():"
-            " Flower's guide 'Upgrade to Message API' shows how"
+            f"{type(strategy).__name__} is a strategy of Flower's old API (flwr.server.strategy, NumPyClient). Derive"
+            " it from one of flwr.serverapp.strategy, where Flower's own have the same names, and write the app with"
+            " @app.main() and @app.train(): Flower's guide 'Upgrade to Message API' shows how"
         )
     raise InputError(f"Compressed takes a strategy such as flwr.serverapp.strategy.FedAvg(), got {strategy!r:.80}")
 

@@ -36,6 +36,7 @@ class Incoming:
 
     def __init__(self, training: Training) -> None:
         self.training = training
+        self._warned_of_arrays = False
 
     def read(self, replies: Iterable[Reply]) -> list[Message]:
         """In the order of the nodes' ids, whichever came first; what is refused is left out."""
@@ -59,7 +60,7 @@ class Incoming:
                 continue
             opened.read = True
             if reply.has_error():
-                opened.failed += 1
+                opened.failed[node] = printable(reply.error.reason or f"error {reply.error.code}")
                 passed.append(reply)
                 continue
             try:
@@ -75,11 +76,25 @@ class Incoming:
         """All for a strategy of one's own; for Flower's those that it can average, or the others would end the run."""
         for reply in replies:
             self._note_version(reply)
+        self._warn_of_arrays(replies)
         key = self.training.terms.weight_key
         if key is None:
             return replies
         failed = [reply for reply in replies if reply.has_error()]
         return failed + alike((r for r in replies if not r.has_error() and r.content.metric_records), key)
+
+    def _warn_of_arrays(self, replies: Sequence[Message]) -> None:
+        """Some apps return the model from their evaluate function too: whole, and for nothing."""
+        records = [r for m in replies if m.has_content() for r in m.content.array_records.values()]
+        size = sum(len(array.data) for record in records for array in record.values())
+        if size and not self._warned_of_arrays:
+            self._warned_of_arrays = True
+            LOG.warning(
+                "gammafl: the evaluate function returns arrays, %d bytes in %d replies. They are not compressed, and"
+                " Flower's strategies do not read them: return the metrics alone",
+                size,
+                len(replies),
+            )
 
     def _refuse(self, node: int, reason: str) -> None:
         """Notes it; what the node sent before in this round, and was in order, counts."""

@@ -25,6 +25,9 @@ from gammafl.flower.training import OpenRound, Training
 
 LOG = logging.getLogger("flwr")
 
+MOST_FAILURES = 100
+"""Different errors of clients that are remembered, for a training that comes to nothing."""
+
 
 class Rounds:
     """One training of a strategy, round by round; `initial` is the model that the app began with."""
@@ -43,6 +46,8 @@ class Rounds:
         self.outgoing, self.incoming = Outgoing(training, initial), Incoming(training)
         self.read = self.incoming.read
         self.history: list[dict[str, Any]] = []
+        self.failures: set[str] = set()
+        """What clients that failed said."""
         self._pending = False
         """Whether clients were asked to train, and nothing is known of their uploads yet."""
         self._left: dict[int, Arrival] = {}
@@ -161,6 +166,8 @@ class Rounds:
         labels, asked = [exchange.label(arrival) for arrival in counted], len(exchange.asked)
         closed = self.training.close(counted)
         self._pending = False
+        if len(self.failures) < MOST_FAILURES:
+            self.failures.update(closed.failed.values())
         record: dict[str, Any] = {
             "round": exchange.round,
             "iteration": exchange.round * exchange.local_steps,
@@ -169,7 +176,7 @@ class Rounds:
             "kept": sum(len(arrival.update) for arrival in counted),
             "uplink_bytes": sum(len(arrival.payload) for arrival in counted),
             "downlink_bytes": closed.downlink_bytes,
-            "failed": closed.failed,
+            "failed": len(closed.failed),
             "repeated": len(closed.repeated),
             "without_model": len(closed.without_model),
             "refused": {str(node): reason for node, reason in closed.refused.items()},

@@ -209,11 +209,16 @@ class Compressed(Strategy):
 
     def _finish(self, grid: Grid) -> None:
         """Clients may forget; and a training in which nothing ever counted is no success."""
-        if messages := self.now.goodbyes(set(grid.get_node_ids()), GOODBYE_SECONDS):
-            list(grid.send_and_receive(messages, timeout=GOODBYE_SECONDS))
+        try:
+            if messages := self.now.goodbyes(set(grid.get_node_ids()), GOODBYE_SECONDS):
+                list(grid.send_and_receive(messages, timeout=GOODBYE_SECONDS))
+        except Exception as error:  # the model is worth more than the clients' disks
+            LOG.warning("gammafl: the clients could not be told that the training is over: %r", error)
         if self.history and not any(record["clients"] or record.get("whole") for record in self.history):
             reasons = sorted({reason for record in self.history for reason in record["refused"].values()})
-            why = reasons[0] if reasons else "every client failed; their logs say why"
+            ours_first = sorted(self.now.failures, key=lambda said: (not said.startswith("gammafl: "), said))
+            failed = "every client failed" + (f": {ours_first[0]}" if ours_first else "; their logs say why")
+            why = reasons[0] if reasons else failed
             raise InputError(f"no upload counted in {len(self.history)} rounds, so that nothing was learned: {why}")
 
     def _as_it_began(self, result: Any) -> Any:

@@ -110,7 +110,9 @@ class OpenRound:
     warnings: list[str] = field(default_factory=list)
     """What is wrong with the training, once the round is closed."""
 
-    failed: int = 0
+    failed: dict[int, str] = field(default_factory=dict)
+    """Nodes that answered with an error, and what it says."""
+
     downlink_bytes: int = 0
 
 
