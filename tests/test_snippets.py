@@ -113,6 +113,9 @@ def test_a_command_can_be_given(snippet: Snippet, in_tmp: Path) -> None:
         check_targets([word for word in arguments if "=" not in word])
     elif given[:3] == ["python", "-m", "benchmarks"]:
         parsed(benchmarks, arguments[2:], snippet.kind == "inline")
+    elif given[:2] == ["python", "-m"]:
+        source = (ROOT / arguments[1].replace(".", "/")).with_suffix(".py").read_text()
+        assert all(f'"{word}"' in source for word in arguments[2:] if word.startswith("--"))
     elif program == "python":
         assert (ROOT / arguments[0]).is_file()
     elif program == "pip" and arguments[0] == "install":
