@@ -1,6 +1,6 @@
 """The round loop is Algorithm 1: equivalences that anchor it, conservation, seeds."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -29,6 +29,16 @@ from tests.problems import METHODS, STEPSIZE, Quadratic, plan_for, run
 
 EPSILON = float(np.finfo(np.float32).eps)
 every_method = pytest.mark.parametrize("name", METHODS)
+
+
+def received(
+    uploads: Iterable[Upload], dim: int, round_number: int = 0
+) -> tuple[list[server.Accepted], dict[int, str]]:
+    """What the server accepts of `uploads`, and why it refuses the others."""
+    intake = server.Intake(dim, round_number=round_number)
+    for upload in uploads:
+        intake.take(upload)
+    return intake.accepted, intake.refused
 
 
 @pytest.mark.parametrize("all_of_it", [gf.HardThreshold(0.0), gf.TopK(50), gf.TopK(1.0)], ids=repr)
@@ -76,7 +86,7 @@ def test_what_clients_computed_is_in_the_model_or_in_their_residuals(name: str) 
         before = {client: residual.copy() for client, residual in residuals.residuals().items()}
         moment = plan.moment(state.round, plan.method.scale(plan.dim, plan.schedule))
         uploads = carrier.exchange(participants, state.model, state.round, moment)
-        accepted, refused = server.receive(uploads, plan.dim, round_number=state.round)
+        accepted, refused = received(uploads, plan.dim, state.round)
         server.apply(state, accepted, server.weights(plan, [upload.client for upload, _ in accepted]))
         carrier.settle({upload.client for upload, _ in accepted})
         assert not refused
@@ -127,7 +137,7 @@ def test_a_bad_upload_costs_only_itself() -> None:
     plan = plan_for(gf.Dense())
     good = Upload(1, gf.encode(gf.SparseUpdate(50, [7], [1.0])), 0.0)
     short = Upload(2, gf.encode(gf.SparseUpdate(3, [0], [1.0])), 0.0)
-    accepted, refused = server.receive([Upload(0, b"garbage", 0.0), good, short], plan.dim)
+    accepted, refused = received([Upload(0, b"garbage", 0.0), good, short], plan.dim)
     assert [upload.client for upload, _ in accepted] == [1]
     assert set(refused) == {0, 2}
     assert "3 elements for a model of 50" in refused[2]
@@ -137,7 +147,7 @@ def test_a_bad_upload_costs_only_itself() -> None:
 def test_no_coding_of_an_honest_update_is_too_large(positions: PositionCoding) -> None:
     """The largest update, every position, in the largest coding, a position each: still within what is allowed."""
     update = gf.SparseUpdate(1000, None, np.linspace(0.1, 1, 1000))
-    accepted, refused = server.receive([Upload(0, gf.encode(update, positions), 0.0)], 1000)
+    accepted, refused = received([Upload(0, gf.encode(update, positions), 0.0)], 1000)
     assert len(accepted) == 1
     assert not refused
 
@@ -145,7 +155,7 @@ def test_no_coding_of_an_honest_update_is_too_large(positions: PositionCoding) -
 def test_an_upload_counts_in_its_own_round_and_once() -> None:
     payload = gf.encode(gf.SparseUpdate(50, [7], [1.0]))
     late, first, second = Upload(1, payload, 0.0, 2), Upload(2, payload, 0.0, 3), Upload(2, payload, 0.0, 3)
-    accepted, refused = server.receive([late, first, second], 50, round_number=3)
+    accepted, refused = received([late, first, second], 50, 3)
     assert [upload for upload, _ in accepted] == [first]
     assert "round 2 in round 3" in refused[1]
     assert "second upload" in refused[2]

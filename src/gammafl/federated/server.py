@@ -1,7 +1,7 @@
 """The server: its model, what it accepts, its update (Algorithm 1, lines 3 and 17-19), its averaged model."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,16 +99,6 @@ class Intake:
             self._accepted[upload.client] = upload, update
         except WireError as error:
             self.refused[upload.client] = str(error)
-
-
-def receive(
-    uploads: Iterable[Upload], dim: int, limits: Limits = NO_LIMITS, round_number: int = 0, largest: float = math.inf
-) -> tuple[list[Accepted], dict[int, str]]:
-    """What is accepted of `uploads`, and why the others are refused."""
-    intake = Intake(dim, limits, round_number, largest)
-    for upload in uploads:
-        intake.take(upload)
-    return intake.accepted, intake.refused
 
 
 def weights(plan: Plan, clients: Sequence[int]) -> list[float]:
