@@ -35,7 +35,7 @@ def received(
     uploads: Iterable[Upload], dim: int, round_number: int = 0
 ) -> tuple[list[server.Accepted], dict[int, str]]:
     """What the server accepts of `uploads`, and why it refuses the others."""
-    intake = server.Intake(dim, round_number=number)
+    intake = server.Intake(dim, round_number=round_number)
     for upload in uploads:
         intake.take(upload)
     return intake.accepted, intake.refused
