@@ -33,7 +33,9 @@ class Records:
                 return []
             down = sum(map(array_bytes, messages))
             replies = list(send_and_receive(messages, timeout=timeout))
-            arrived = [reply for reply in replies if reply.has_content()]
+            arrived = [reply for reply in replies if reply.has_content() and reply.content.array_records]
+            if not down and not arrived:  # the end of a training
+                return replies
             self.write(uploads=len(arrived), uplink_bytes=sum(map(array_bytes, arrived)), downlink_bytes=down)
             return replies
 

@@ -66,7 +66,7 @@ class Health:
         plan = self._method.planned(moment)
         count = 0 if plan is None else max(1, min(round(plan * self._size), self._most))
         before = self._state
-        self._state = HealthState(
+        self._state = HealthState.model_construct(  # our own numbers need no check in every round
             uploads=before.uploads + len(uploads),
             kept=before.kept + sum(upload.kept for upload in uploads),
             planned=before.planned + len(uploads) * count / self._size,

@@ -1,7 +1,6 @@
 """The in-process carrier: all clients in this process, real bytes between them and the server."""
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 
 from gammafl.core.arrays import Vector
 from gammafl.core.moment import Moment, key_of
@@ -54,7 +53,7 @@ class InProcess:
     def upload(self, client: int, local: LocalUpdate, round_number: int) -> list[Upload]:
         """What the client makes of its training: one upload."""
         limits, positions = self.plan.upload_limits, self.plan.positions
-        moment = replace(self._moment, key=key_of(self.plan.seed, round_number, client))
+        moment = self._moment.keyed(key_of(self.plan.seed, round_number, client))
         outbox = self.residuals.outbox(client)
         payload = outbox.send(local, moment, limits, positions)
         self.residuals.lost.pop(client, None)  # it is in this one
