@@ -1,7 +1,6 @@
 """The round loop is Algorithm 1: equivalences that anchor it, conservation, seeds."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -253,7 +252,7 @@ class Hostile(InProcess):
     def upload(self, client: int, local: LocalUpdate, round_number: int) -> list[Upload]:
         (upload,) = super().upload(client, local, round_number)
         large = gf.encode(gf.SparseUpdate(50, [7, 8], [self.value, -self.value]))
-        return [replace(upload, payload=large) if client == 0 else upload]
+        return [upload._replace(payload=large) if client == 0 else upload]
 
     def settle(self, accepted: Collection[int]) -> None:
         super().settle({0, *accepted})  # it does not care what became of its upload

@@ -207,7 +207,7 @@ def test_the_training_loss_counts_each_client_once() -> None:
             self, participants: Sequence[int], model: Vector, round_number: int, moment: gf.Moment
         ) -> Iterator[Upload]:
             first, second = super().exchange(participants, model, round_number, moment)
-            yield from [replace(first, loss=losses[0])] * 2 + [replace(second, loss=losses[1])]
+            yield from [first._replace(loss=losses[0])] * 2 + [second._replace(loss=losses[1])]
 
     plan = replace(plan_for(METHODS["ht"]), participants=2)
     records = rounds.run_rounds(plan, rounds.start(plan), Repeats(plan, ResidualStore(plan.method, plan.dim)))

@@ -77,6 +77,12 @@ def _largest_bits(bits: Any) -> Any:
 
 
 @compiled
+def _largest(bits: Any) -> Any:
+    """The same as a number: for short vectors this is all in one call."""
+    return np.uint32(_largest_bits(bits)).view(np.float32)
+
+
+@compiled
 def subtract_into(before: Any, after: Any, out: Any) -> Any:
     """`difference` for compiled code; returns the bits of the largest magnitude."""
     largest = np.uint32(0)
@@ -90,6 +96,8 @@ def subtract_into(before: Any, after: Any, out: Any) -> Any:
 def largest_magnitude(vector: Vector) -> float:
     """max |v_j|, 0 for an empty vector; infinite or NaN if any element is."""
     bits = vector.view(np.uint32)
+    if bits.size < SLICE_AT_LEAST:
+        return float(_largest(bits))
     return _as_float(on_slices(lambda start, stop: _largest_bits(bits[start:stop]), vector.size))
 
 

@@ -45,13 +45,14 @@ class Moment:
         return self.layout
 
 
-def key_of(*numbers: int) -> int:
+def key_of(*numbers: int, key: int = 0) -> int:
     """64 random bits that these numbers fix, such as seed, round and client (splitmix64).
 
-    >>> key_of(0, 1, 2) == key_of(0, 1, 2) != key_of(0, 2, 1)
+    Where the key of the first numbers is known, `key`, the others are enough.
+
+    >>> key_of(0, 1, 2) == key_of(2, key=key_of(0, 1)) != key_of(0, 2, 1)
     True
     """
-    key = 0
     for number in numbers:
         key = (key ^ (number & WORD)) + 0x9E3779B97F4A7C15 & WORD
         key = (key ^ key >> 30) * 0xBF58476D1CE4E5B9 & WORD

@@ -8,7 +8,6 @@ With g = √(γ_0γ_T), the geometric mean of the first and the last stepsize, a
 """
 
 import math
-from contextlib import nullcontext
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -38,7 +37,8 @@ def mean_spread(stepsize: Stepsize, iterations: int, alpha: float = 1.0) -> floa
     """The mean of `spread_at` over the iterations 0…T (a million points at the most)."""
     t = np.linspace(0, iterations, min(iterations, 1_000_000) + 1)
     ratios = stepsize(t) / _geometric_mean(float(stepsize(0)), float(stepsize(iterations)))
-    return float(np.mean(_spread(ratios, alpha)))
+    with np.errstate(over="raise", divide="raise"):
+        return float(np.mean(_spread(ratios, alpha)))
 
 
 def threshold_for(kept_fraction: float, dim: int) -> float:
@@ -101,8 +101,7 @@ def _geometric_mean(first_gamma: float, last_gamma: float) -> float:
 def _spread(ratio: Any, alpha: float) -> Any:
     """r^α + r^{−α}, for a number or an array."""
     try:
-        with np.errstate(over="raise", divide="raise") if isinstance(ratio, np.ndarray) else nullcontext():
-            return ratio**alpha + ratio**-alpha
+        return ratio**alpha + ratio**-alpha
     except ArithmeticError:
         raise InputError(f"the stepsize changes too much for alpha = {alpha}; use a smaller one") from None
 

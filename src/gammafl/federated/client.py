@@ -2,6 +2,7 @@
 
 import zlib
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,8 +17,7 @@ from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.task import LocalUpdate
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """What a client tells of its upload beside the upload itself."""
 
     smallest: float | None = None
@@ -33,8 +33,7 @@ SIZED = 8
 """One in so many uploads tells sizes, by chance and by its key: they cost time."""
 
 
-@dataclass(frozen=True)
-class Upload:
+class Upload(NamedTuple):
     """What reaches the server from one client: bytes, and the client's own training loss."""
 
     client: int
@@ -59,13 +58,20 @@ def make_payload(
     if fitting is not update:
         memory.take_back(update)
         memory.remove(fitting)
-    level, residual = memory.method.level, memory.state().get(RESIDUAL)
-    asked = level is not None and level.asks(moment)
-    report = Report(_smallest(fitting, residual, moment)) if asked else NO_REPORT
-    if residual is not None and moment.key % SIZED == 0:
-        sizes = (root_mean_square(vector, moment.key) for vector in (local.delta, residual))
-        report = Report(report.smallest, *sizes)
-    return encode(fitting, positions), report
+    return encode(fitting, positions), _report(local, memory, fitting, moment)
+
+
+def _report(local: LocalUpdate, memory: ClientMemory, update: SparseUpdate, moment: Moment) -> Report:
+    """What there is to tell of `update`: what the method's level asks for, and now and then sizes."""
+    level = memory.method.level
+    asked, sized = level is not None and level.asks(moment), moment.key % SIZED == 0
+    if not (asked or sized):
+        return NO_REPORT
+    residual = memory.state().get(RESIDUAL)
+    smallest = _smallest(update, residual, moment) if asked else None
+    if residual is None or not sized:
+        return Report(smallest)
+    return Report(smallest, *(root_mean_square(vector, moment.key) for vector in (local.delta, residual)))
 
 
 def _smallest(update: SparseUpdate, residual: Vector | None, moment: Moment) -> float | None:

@@ -7,7 +7,7 @@ upload is open until an offer tells what became of it. This is the one protocol 
 
 import secrets
 import zlib
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
@@ -128,7 +128,7 @@ class Answer(Facts):
 
 def report_facts(report: Report) -> dict[str, Any]:
     """What an answer tells of its upload."""
-    return asdict(report)
+    return report._asdict()
 
 
 class Settled(NamedTuple):

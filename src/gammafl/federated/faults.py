@@ -60,7 +60,7 @@ def _carried(upload: Upload, fate: str, rng: np.random.Generator) -> list[Upload
     if fate == "corrupted":
         payload = bytearray(upload.payload)
         payload[rng.integers(len(payload))] ^= 1 << int(rng.integers(8))
-        return [replace(upload, payload=bytes(payload))]
+        return [upload._replace(payload=bytes(payload))]
     return [upload]
 
 

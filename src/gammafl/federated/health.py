@@ -31,7 +31,7 @@ Size = Annotated[float, Field(ge=0)]
 
 
 class HealthState(Facts):
-    """What must be remembered to judge the next round."""
+    """What must be remembered to judge the next round, as it is stored."""
 
     uploads: Count = 0
     kept: Size = 0.0
@@ -59,27 +59,26 @@ class Health:
     def __init__(self, method: Method, layout: Layout, limits: Limits = NO_LIMITS) -> None:
         self._method, self._size = method, max(1, layout.dim - layout.tail)
         self._most = self._size if limits.entries is None else limits.entries - layout.tail
-        self._state = HealthState()
+        self._uploads, self._kept, self._planned = 0, 0.0, 0.0
+        self._ratios: list[float] = []
+        self._said: list[str] = []
 
     def look(self, moment: Moment, uploads: Sequence[Sent]) -> list[str]:
         """A round is closed, and these uploads counted: what there is to say that has not been said."""
         plan = self._method.planned(moment)
         count = 0 if plan is None else max(1, min(round(plan * self._size), self._most))
-        before = self._state
-        self._state = HealthState.model_construct(  # our own numbers need no check in every round
-            uploads=before.uploads + len(uploads),
-            kept=before.kept + sum(upload.kept for upload in uploads),
-            planned=before.planned + len(uploads) * count / self._size,
-            ratios=[*before.ratios, *_ratios(uploads)][-REPORTS:],
-            said=before.said,
-        )
+        self._uploads += len(uploads)
+        self._kept += sum(upload.kept for upload in uploads)
+        self._planned += len(uploads) * count / self._size
+        ratios = _ratios(uploads)
+        self._ratios = [*self._ratios, *ratios][-REPORTS:]
         found = {
             "empty": self._empty(plan, uploads),
             "kept": self._off_plan(plan),
-            "residual": self._held_back(),
+            "residual": self._held_back() if ratios else None,
         }
-        new = {name: text for name, text in found.items() if text and name not in before.said}
-        self._state = self._state.model_copy(update={"said": [*before.said, *new]})
+        new = {name: text for name, text in found.items() if text and name not in self._said}
+        self._said += new
         return [text for text in new.values() if text]
 
     def _empty(self, plan: float | None, uploads: Sequence[Sent]) -> str | None:
@@ -92,10 +91,9 @@ class Health:
         return f"every upload of the round is empty: {cure}"
 
     def _off_plan(self, plan: float | None) -> str | None:
-        state = self._state
-        if plan is None or state.uploads < FIRST:
+        if plan is None or self._uploads < FIRST:
             return None
-        kept, planned = state.kept / state.uploads, state.planned / state.uploads
+        kept, planned = self._kept / self._uploads, self._planned / self._uploads
         if planned / OFF <= kept <= OFF * planned:
             return None
         if isinstance(self._method.level, RunLevel):
@@ -107,10 +105,9 @@ class Health:
         return f"uploads keep {kept:.2%} of the entries on average, where {planned:.2%} are planned: {cure}"
 
     def _held_back(self) -> str | None:
-        state = self._state
-        if len(state.ratios) < REPORTS or not state.kept:
+        if len(self._ratios) < REPORTS or not self._kept:
             return None
-        ratio, most = median(state.ratios), max(HELD_BACK, 2 * state.uploads / state.kept)
+        ratio, most = median(self._ratios), max(HELD_BACK, 2 * self._uploads / self._kept)
         if ratio <= most:
             return None
         return (
@@ -120,14 +117,22 @@ class Health:
 
     def state(self) -> dict[str, Any]:
         """What must outlive the process, as plain values."""
-        return self._state.model_dump()
+        return {
+            "uploads": self._uploads,
+            "kept": self._kept,
+            "planned": self._planned,
+            "ratios": self._ratios,
+            "said": list(self._said),
+        }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """The state that `state` was taken of."""
         try:
-            self._state = checked(HealthState, dict(saved))
+            state = checked(HealthState, dict(saved))
         except ValueError as error:
             raise InputError(f"the stored state of health can't be used ({error})") from None
+        self._uploads, self._kept, self._planned = state.uploads, state.kept, state.planned
+        self._ratios, self._said = list(state.ratios), list(state.said)
 
 
 def _ratios(uploads: Sequence[Sent]) -> list[float]:

@@ -30,7 +30,7 @@ class InProcess:
     def exchange(
         self, participants: Sequence[int], model: Vector, round_number: int, moment: Moment
     ) -> Iterator[Upload]:
-        self._made, self._moment = [], moment
+        self._made, self._moment = [], moment.keyed(key_of(self.plan.seed, round_number))
         stepsizes = server.round_stepsizes(self.plan, round_number)
         for clients, start in self._starts(participants, model):
             rngs = self._sampling.streams(round_number, clients)
@@ -53,7 +53,7 @@ class InProcess:
     def upload(self, client: int, local: LocalUpdate, round_number: int) -> list[Upload]:
         """What the client makes of its training: one upload."""
         limits, positions = self.plan.upload_limits, self.plan.positions
-        moment = self._moment.keyed(key_of(self.plan.seed, round_number, client))
+        moment = self._moment.keyed(key_of(client, key=self._moment.key))
         outbox = self.residuals.outbox(client)
         payload = outbox.send(local, moment, limits, positions)
         self.residuals.lost.pop(client, None)  # it is in this one

@@ -10,9 +10,9 @@ exponent oscillates: a small change of λ releases what has gathered just under 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
@@ -34,8 +34,7 @@ FACTOR = 4.0
 Size = Annotated[float, Field(ge=0)]
 
 
-@dataclass(frozen=True)
-class Sent:
+class Sent(NamedTuple):
     """What the server knows of an upload that counted."""
 
     kept: float

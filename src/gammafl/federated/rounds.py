@@ -75,7 +75,7 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
             round=state.round,
             iteration=state.round * plan.local_steps,
             participants=participants,
-            train_loss=float(np.mean(list(losses.values()))) if losses else None,
+            train_loss=float(np.add.reduce(list(losses.values()))) / len(losses) if losses else None,
             kept=sum(len(update) for _, update in accepted),
             uplink_bytes=sum(len(upload.payload) for upload, _ in accepted),
             refused={str(client): reason for client, reason in intake.refused.items()},

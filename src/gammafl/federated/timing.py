@@ -30,10 +30,14 @@ class Timing:
 
     def __init__(self, seconds: dict[str, float] | None = None) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float, seconds or {})
+        self._phases: dict[str, Phase] = {}
 
     def phase(self, name: str) -> "Phase":
-        """Books the time of a `with` block under `name`."""
-        return Phase(self.seconds, name)
+        """Books the time of a `with` block under `name`; a block of the same name is not inside it."""
+        phase = self._phases.get(name)
+        if phase is None:
+            phase = self._phases[name] = Phase(self.seconds, name)
+        return phase
 
     def each(self, name: str, items: Iterator[Item]) -> Iterator[Item]:
         """`items`, with the time that making each of them takes booked under `name`."""

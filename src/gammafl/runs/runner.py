@@ -1,5 +1,6 @@
 """The runner of all runs, of the command line and of `gf.simulate`: rounds, checkpoints, progress, summary."""
 
+import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -101,11 +102,24 @@ def session(resources: Resources) -> Iterator[float]:
     if resources.threads is not None:
         threads.set_count(resources.threads)
     try:
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), _old_objects_left_alone():
             yield began
     finally:
         threads.set_count(ours)
         torch.set_num_threads(torchs)
+
+
+@contextmanager
+def _old_objects_left_alone() -> Iterator[None]:
+    """The garbage collector does not look at what was there before, such as torch's modules, again and again."""
+    ours = gc.get_freeze_count() == 0
+    if ours:
+        gc.freeze()
+    try:
+        yield
+    finally:
+        if ours:
+            gc.unfreeze()
 
 
 def run(
@@ -121,12 +135,13 @@ def run(
     saved = store.start(plan, progress.say)
     clock = Clock(began - saved.wall_seconds, resources.checkpoint_seconds, Timing(dict(saved.phase_seconds)))
     clock.timing.seconds["setup"] += time.perf_counter() - began
-    state, metric = saved.state, None
+    state, records, metric = saved.state, store.records(), None
     residuals = _residuals(plan, store, resources)
     residuals.restore(saved.residuals, saved.lost)
     for record in rounds.run_rounds(plan, state, carrier(plan, residuals, clock.timing), clock.timing):
         with clock.timing.phase("bookkeeping"):
             store.append(record)
+            records.append(record)
             if store.durable and (clock.checkpoint_due() or state.round == plan.rounds):
                 with clock.checkpointing():
                     store.save(replace(saved, **residuals.held(), **clock.readings()))
@@ -136,7 +151,6 @@ def run(
             progress.update(_status(plan, names, state, record, metric))
         if on_round is not None:
             on_round(record)
-    records = store.records()
     summary = summarise(
         plan,
         state.totals,

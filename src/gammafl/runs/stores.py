@@ -31,6 +31,10 @@ class Store(Protocol):
         """The state to go on from; that before the first round if there is no other."""
         ...
 
+    def records(self) -> list[RoundRecord]:
+        """Of the rounds up to that state."""
+        ...
+
     def scratch(self) -> Path:
         """A directory for residuals that do not fit into memory."""
         ...
@@ -39,10 +43,6 @@ class Store(Protocol):
 
     def save(self, saved: Saved) -> None:
         """A checkpoint of the run after the last record."""
-        ...
-
-    def records(self) -> list[RoundRecord]:
-        """All of the run so far."""
         ...
 
     def finish(self, plan: Plan, state: ServerState, summary: Summary) -> None: ...
@@ -54,24 +54,23 @@ class InMemory:
     durable = False
 
     def __init__(self) -> None:
-        self._records: list[RoundRecord] = []
         self._scratch: TemporaryDirectory[str] | None = None
 
     def start(self, plan: Plan, say: Say) -> Saved:
         return Saved(rounds.start(plan), {})
+
+    def records(self) -> list[RoundRecord]:
+        return []
 
     def scratch(self) -> Path:
         self._scratch = self._scratch or TemporaryDirectory(prefix="gammafl-")
         return Path(self._scratch.name)
 
     def append(self, record: RoundRecord) -> None:
-        self._records.append(record)
+        pass
 
     def save(self, saved: Saved) -> None:
         raise NotImplementedError("a run in memory has no checkpoints")
-
-    def records(self) -> list[RoundRecord]:
-        return self._records
 
     def finish(self, plan: Plan, state: ServerState, summary: Summary) -> None:
         if self._scratch is not None:
@@ -91,6 +90,9 @@ class OnDisk:
     def start(self, plan: Plan, say: Say) -> Saved:
         return self._saved or Saved(rounds.start(plan), {}, fingerprint=plan.task.fingerprint())
 
+    def records(self) -> list[RoundRecord]:
+        return self.directory.records()
+
     def scratch(self) -> Path:
         return self.directory.path / "residuals"
 
@@ -99,9 +101,6 @@ class OnDisk:
 
     def save(self, saved: Saved) -> None:
         checkpoint.save(self.directory.checkpoints, replace(saved, ledger_bytes=self._ledger.sync()))
-
-    def records(self) -> list[RoundRecord]:
-        return self.directory.records()
 
     def finish(self, plan: Plan, state: ServerState, summary: Summary) -> None:
         """The models by tensor names, for whoever wants to use them, and last the summary."""
