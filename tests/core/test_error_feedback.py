@@ -48,6 +48,7 @@ def test_results_depend_neither_on_the_number_of_threads_nor_on_the_room_for_wha
     monkeypatch.setattr(kernels, "SLICE_AT_LEAST", 100)
     monkeypatch.setattr(core_threads, "_count", threads)
     monkeypatch.setattr(kernels, "ROOM", room)
+    monkeypatch.setattr(kernels, "_free_rooms", [])
     delta, residual = vectors(2, 10_007)
     expected, rest = round_update(method, delta, residual.copy(), 0)
     memory = remembering(method, delta.size, residual.copy())

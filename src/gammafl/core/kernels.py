@@ -15,6 +15,7 @@ import numpy as np
 from gammafl.core import threads
 from gammafl.core.arrays import Positions, Vector
 from gammafl.core.errors import require
+from gammafl.core.freed_memory import keep_freed_memory
 from gammafl.core.jit import compiled, trailing_zeros
 
 ONE = np.uint64(1)
@@ -24,6 +25,9 @@ SLICE_AT_LEAST = 1 << 20
 
 ROOM = 1 << 16
 """Entries that are collected at a time, so that memory is taken for what is found and not for the worst case."""
+
+KEPT_ROOMS = 32
+"""Rooms that are kept for the next call (16 MiB): memory that is new each time costs more than the entries."""
 
 MAGNITUDE = np.uint32(0x7FFFFFFF)
 """Mask of a float32's bits without the sign; as integers they order like |v|, with infinity and NaN last."""
@@ -43,26 +47,44 @@ def collect(find: Find, size: int) -> tuple[Positions, Vector]:
     It returns (how far it came, how many it found), and stops where a block's entries might not fit any more.
     """
     if size <= ROOM:
-        indices, values, _ = _in_a_room(find, 0, size)
-        return indices.copy(), values.copy()
-
-    def work(start: int, stop: int) -> list[tuple[Positions, Vector]]:
-        found = []
-        while start < stop:
-            indices, values, start = _in_a_room(find, start, stop)
-            found.append((indices, values))
+        room = _enter()
+        _, count = find(0, size, *room)
+        found = room[0][:count].copy(), room[1][:count].copy()
+        _leave([room])
         return found
 
+    def work(start: int, stop: int) -> list[tuple[Room, int]]:
+        pieces = []
+        while start < stop:
+            room = _enter()
+            start, count = find(start, stop, *room)
+            pieces.append((room, count))
+        return pieces
+
     pieces = [piece for part in on_slices(work, size) for piece in part]
-    return np.concatenate([piece[0] for piece in pieces]), np.concatenate([piece[1] for piece in pieces])
+    indices = np.concatenate([room[0][:count] for room, count in pieces])
+    values = np.concatenate([room[1][:count] for room, count in pieces])
+    _leave([room for room, _ in pieces])
+    return indices, values
 
 
-def _in_a_room(find: Find, start: int, stop: int) -> tuple[Positions, Vector, int]:
-    """The entries from `start` on that fit into one room, and where the next room begins."""
-    room = min(ROOM, stop - start) + int(BLOCK)
-    indices, values = np.empty(room, np.uint32), np.empty(room, np.float32)
-    end, count = find(start, stop, indices, values)
-    return indices[:count], values[:count], end
+Room = tuple[Positions, Vector]
+_free_rooms: list[Room] = []
+"""Threads take and return whole rooms, which lists do in one piece."""
+
+
+def _enter() -> Room:
+    """A room that nobody uses."""
+    try:
+        return _free_rooms.pop()
+    except IndexError:
+        keep_freed_memory()  # what is found is copied into memory that is as large each time
+        return np.empty(ROOM + int(BLOCK), np.uint32), np.empty(ROOM + int(BLOCK), np.float32)
+
+
+def _leave(rooms: list[Room]) -> None:
+    _free_rooms.extend(rooms)
+    del _free_rooms[KEPT_ROOMS:]
 
 
 # --- largest magnitude: a guard that costs one read, or nothing where the vector is written anyway --------

@@ -25,14 +25,17 @@ from gammafl.core.scatter import places
 SPARSE = 16
 """For fewer than one in so many elements a sample tells where to look."""
 
-LINES = 2048
-"""Places that a sample looks at. It takes a whole line of memory at each: that is what costs time."""
+PLACES = 1024
+"""Places that a sample looks at. What costs time is to get there, so that it takes some lines of memory at each."""
+
+LINE, LINES = 16, 4
+"""Elements of a line, and lines that are taken at a place."""
 
 MARGIN = 3
 """Standard deviations by which the sample's count of large elements may be too high."""
 
-GLANCE = 1024
-"""Of many candidates, so many tell about where the k-th is."""
+BINS, BIN = 4096, 12
+"""The candidates are counted in so many bins, each of 2^BIN magnitudes: these are two octaves, and the rest."""
 
 DIGITS = ((20, 11), (9, 11), (0, 9))
 """The 31 magnitude bits in three digits: (shift, width)."""
@@ -64,7 +67,7 @@ def add_and_take_largest(delta: Vector, residual: Vector, k: int, key: int | Non
     found = kernels.add_and_take_above(delta, residual, _as_float(limit))
     missing = k - len(found[0])
     if missing < 0:
-        return _keep(found, residual, k, key)
+        return _keep(found, limit, residual, k, key)
     if missing == 0 or limit == 0:
         return found
     return _merged(found, _take_equal(residual, limit, missing, key) or _take_exactly(residual, missing, key))
@@ -80,14 +83,16 @@ def _merged(found: Found, more: Found) -> Found:
 
 
 @compiled
-def _maxima(delta: Any, residual: Any, offset: Any, stride: Any, line: Any, out: Any) -> None:
+def _maxima(delta: Any, residual: Any, offset: Any, stride: Any, places: Any, out: Any) -> None:
     """The largest magnitude of residual + delta in each line of the sample."""
-    for number in range(np.uint64(out.size)):
-        first = (offset + number * stride) * line
-        most = np.uint32(0)
-        for j in range(first, first + line):
-            most = max(most, np.uint32(np.float32(residual[j] + delta[j]).view(np.uint32) & MAGNITUDE))
-        out[number] = most
+    lines, line = np.uint64(LINES), np.uint64(LINE)
+    for place in range(places):
+        for number in range(lines):
+            first = ((offset + place * stride) * lines + number) * line
+            most = np.uint32(0)
+            for j in range(first, first + line):
+                most = max(most, np.uint32(np.float32(residual[j] + delta[j]).view(np.uint32) & MAGNITUDE))
+            out[place * lines + number] = most
 
 
 def _likely_limit(delta: Vector, residual: Vector, k: int, key: int) -> int:
@@ -96,12 +101,12 @@ def _likely_limit(delta: Vector, residual: Vector, k: int, key: int) -> int:
     A line counts once, by its maximum. Where large elements are neighbours, this makes the limit lower, never higher.
     """
     size = residual.size
-    line = 16 if 64 * k <= size else 4
-    count = min(LINES, size // 256)
-    stride = (size // line // count - 1) | 1  # odd, so that it meets all columns of most matrices
+    places = min(PLACES, size // 1024)
+    count = places * LINES
+    stride = (size // (LINE * LINES) // places - 1) | 1  # odd, so that it meets all columns of most matrices
     maxima = np.empty(count, np.uint32)
-    _maxima(delta, residual, *(np.uint64(number) for number in (key % stride, stride, line)), maxima)
-    expected = k * count * line / size
+    _maxima(delta, residual, *(np.uint64(number) for number in (key % stride, stride, places)), maxima)
+    expected = count * (1 - (1 - k / size) ** LINE)
     rank = math.ceil(expected + MARGIN * math.sqrt(expected) + MARGIN)
     return int(np.partition(maxima, count - rank)[count - rank]) if rank <= count else 0
 
@@ -137,40 +142,44 @@ def _separate(indices: Any, values: Any, kth: Any, chosen: Any, residual: Any, o
 
 
 @compiled
-def _between(bits: Any, low: Any, high: Any, out: Any) -> Any:
-    """Lists what is from `low` to `high`; returns how many are lower, and how many are listed."""
-    lower, count = 0, 0
+def _near(bits: Any, low: Any, number: Any, counts: Any, out: Any) -> Any:
+    """Lists the magnitudes in the bin of the first that remains when the `number` smallest are left out.
+
+    Returns how many magnitudes are in lower bins, and how many are listed. All magnitudes are above `low`.
+    """
+    last, width = np.uint32(counts.size - 1), np.uint32(BIN)
     for i in range(bits.size):
-        out[count] = bits[i]
-        lower += bits[i] < low
-        count += low <= bits[i] <= high
+        counts[min((np.uint32(bits[i] & MAGNITUDE) - low) >> width, last)] += 1
+    lower, bin_ = 0, np.uint32(0)
+    while lower + counts[bin_] <= number:
+        lower += counts[bin_]
+        bin_ += np.uint32(1)
+    count = 0
+    for i in range(bits.size):
+        magnitude = np.uint32(bits[i] & MAGNITUDE)
+        out[count] = magnitude
+        count += min((magnitude - low) >> width, last) == bin_
     return lower, count
 
 
-def _ordered(bits: Positions, number: int) -> tuple[int, int, int]:
-    """The first that remains when the `number` smallest are left out, how many equal it, and how many of these remain.
+def _ordered(values: Vector, limit: int, number: int) -> tuple[int, int, int]:
+    """The first magnitude that remains when the `number` smallest are left out, by its bits.
 
-    Some of many tell about where it is, so that only those near it must be put in order.
+    And how many equal it, and how many of these remain. All are above the magnitude whose bits are `limit`.
     """
-    if len(bits) > 8 * GLANCE:
-        some = np.sort(bits[:: len(bits) // GLANCE])
-        share = number / len(bits)
-        about, reach = share * len(some), 4 * math.sqrt(share * (1 - share) * len(some)) + 4
-        low, high = (some[min(max(0, int(about + side)), len(some) - 1)] for side in (-reach, reach))
-        near = np.empty(len(bits) + 1, np.uint32)
-        lower, count = _between(bits, low, high, near)
-        if lower <= number < lower + count:
-            bits, number = near[:count], number - lower
-    first = np.partition(bits, number)[number]
-    ties = int(np.count_nonzero(bits == first))
-    return int(first), ties, ties + int(np.count_nonzero(bits < first)) - number
+    near = np.empty(len(values) + 1, np.uint32)
+    lower, count = _near(values.view(np.uint32), np.uint32(limit), number, np.zeros(BINS, np.int64), near)
+    near, number = near[:count], number - lower
+    first = np.partition(near, number)[number]
+    ties = int(np.count_nonzero(near == first))
+    return int(first), ties, ties + int(np.count_nonzero(near < first)) - number
 
 
-def _keep(found: Found, residual: Vector, k: int, key: int | None) -> Found:
-    """The k largest of `found`, which are more; the others go back into the residual."""
+def _keep(found: Found, limit: int, residual: Vector, k: int, key: int | None) -> Found:
+    """The k largest of `found`, which are more, and all above the limit; the others go back into the residual."""
     indices, values = found
     others = len(indices) - k
-    kth, ties, wanted = _ordered(values.view(np.uint32) & MAGNITUDE, others)
+    kth, ties, wanted = _ordered(values, limit, others)
     room = np.empty(others + 1, np.uint32), np.empty(others + 1, np.float32)
     _separate(indices, values, np.uint32(kth), _chosen(ties, wanted, key), residual, *room)
     return indices[:k], values[:k]

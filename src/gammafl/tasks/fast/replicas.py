@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 from gammafl.core.arrays import Vector
+from gammafl.core.freed_memory import keep_freed_memory
 from gammafl.federated.task import LocalUpdate
-from gammafl.tasks.fast.freed_memory import keep_freed_memory
 from gammafl.tasks.fast.pool_first import pool_first
 from gammafl.tasks.fast.random_state import drawing_from
 from gammafl.tasks.fast.turns import turns

@@ -9,7 +9,7 @@ import pytest
 FAULTS = """
 import resource, sys
 import numpy as np
-from gammafl.tasks.fast.freed_memory import keep_freed_memory
+from gammafl.core.freed_memory import keep_freed_memory
 
 if sys.argv[1] == "kept":
     keep_freed_memory()
