@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from gammafl.cli.parsing import Commands, need_torch, numbers, words
+from gammafl.core.errors import require
 
 PROGRAM = "python -m benchmarks"
 app = typer.Typer(
@@ -46,6 +47,28 @@ def wire(
 
     for table in bench.tables(numbers(dims, "--dims"), repeats):
         table.print()
+
+
+@app.command("density", epilog="Example:  python -m benchmarks density --dims 10000000 --kept 0.001,0.01")
+def density(
+    dims: Annotated[str, typer.Option(help="Comma-separated numbers of elements.")] = "10000000,20000000",
+    kept: Annotated[str, typer.Option(help="Comma-separated kept fractions.")] = "0.001,0.01,0.1,0.3",
+    repeats: Repeats = 9,
+) -> None:
+    """What more entries cost: the fused pass, level "upload", encoding and decoding, against a memory copy."""
+    from benchmarks import density as bench
+
+    for table in bench.tables(numbers(dims, "--dims"), _fractions(kept), repeats):
+        table.print()
+
+
+def _fractions(text: str) -> list[float]:
+    try:
+        found = [float(word) for word in words(text)]
+    except ValueError:
+        found = []
+    require(bool(found) and all(0 < one < 1 for one in found), f"--kept takes numbers between 0 and 1, got {text!r}")
+    return found
 
 
 @app.command("simulate", epilog="Example:  make peers && python -m benchmarks simulate --models logistic")

@@ -11,10 +11,12 @@ import numpy as np
 import torch
 
 from benchmarks.measure import (
+    COPY,
     KEPT,
     THRESHOLD,
     Work,
     alternating,
+    copy,
     medians,
     repeated,
     residual_and_update,
@@ -27,7 +29,7 @@ from gammafl.core.compressors import HardThreshold, TopK
 from gammafl.paper.cost import FUSED, NAIVE_TOP_K, OUR_TOP_K
 from gammafl.report.tables import TextTable
 
-COPY, READ = "copy of 12 bytes an element", "reading 8 bytes an element"
+READ = "reading 8 bytes an element"
 CHECKED, TORCH_TOP_K = "γ-FedHT, fused, update checked first", "torch.topk alone"
 NAIVE_HT = "torch hard threshold with error feedback"
 LEAN_TOP_K = "torch.topk with error feedback, lean"
@@ -92,7 +94,7 @@ def _contenders(dim: int) -> dict[str, Work]:
     largest = kernels.largest_magnitude(update)
     k = max(1, round(KEPT * dim))
     works: dict[str, Work] = {
-        COPY: _copy(dim),
+        COPY: copy(dim),
         READ: _read(dim),
         FUSED: alternating(HardThreshold(THRESHOLD), residual, update, largest),
         CHECKED: alternating(HardThreshold(THRESHOLD), residual, update),
@@ -103,12 +105,6 @@ def _contenders(dim: int) -> dict[str, Work]:
         NAIVE_HT: _in_torch(lambda rest, update: _above(rest + update), residual, updates),
     }
     return works if dim > 1_000_000 else {name: repeated(work, REPEATED) for name, work in works.items()}
-
-
-def _copy(dim: int) -> Work:
-    """1.5·d elements of 4 bytes, read and written, by as many threads."""
-    source, target = np.ones(3 * dim // 2, np.float32), np.zeros(3 * dim // 2, np.float32)
-    return lambda: kernels.on_slices(lambda a, b: np.copyto(target[a:b], source[a:b]), source.size)
 
 
 def _read(dim: int) -> Work:

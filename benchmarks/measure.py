@@ -9,13 +9,14 @@ import numpy as np
 
 from gammafl.core.arrays import Vector
 from gammafl.core.compressors import Compressor, HardThreshold
-from gammafl.core.kernels import largest_magnitude
+from gammafl.core.kernels import largest_magnitude, on_slices
 from gammafl.core.memory import Residual
-from gammafl.core.method import as_method
+from gammafl.core.method import Method, as_method
 from gammafl.core.moment import Moment
 from gammafl.core.sparse import SparseUpdate
 
 Work = Callable[[], object]
+COPY = "copy of 12 bytes an element"
 
 KEPT = 0.001
 THRESHOLD = 3.345
@@ -52,6 +53,12 @@ def repeated(work: Work, times: int) -> Work:
 UNITS = {"h": 3600, "min": 60, "s": 1, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
 
 
+def copy(dim: int) -> Work:
+    """1.5·d elements of 4 bytes, read and written, by as many threads: what a fused pass reads and writes."""
+    source, target = np.ones(3 * dim // 2, np.float32), np.zeros(3 * dim // 2, np.float32)
+    return lambda: on_slices(lambda a, b: np.copyto(target[a:b], source[a:b]), source.size)
+
+
 def residual_and_update(dim: int) -> tuple[Vector, Vector]:
     """Y and X − Y, with X and Y normal.
 
@@ -65,7 +72,7 @@ def residual_and_update(dim: int) -> tuple[Vector, Vector]:
 
 
 def alternating(
-    method: Compressor, residual: Vector, update: Vector, largest: float | None = None
+    method: Compressor | Method, residual: Vector, update: Vector, largest: float | None = None
 ) -> Callable[[], SparseUpdate]:
     """Compression with error feedback of `update` and −`update` in turn: a threshold keeps as many each time."""
     memory, turns = Residual(as_method(method), update.size, residual.copy()), cycle([update, -update])

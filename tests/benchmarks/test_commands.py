@@ -25,7 +25,7 @@ def benchmarks(command: str, capsys: pytest.CaptureFixture[str], monkeypatch: py
     return int(stop.value.code or 0), captured.out + captured.err
 
 
-@pytest.mark.parametrize("command", ["compress", "wire", "simulate", "parts", "growth", "scale", "cost"])
+@pytest.mark.parametrize("command", ["compress", "wire", "density", "simulate", "parts", "growth", "scale", "cost"])
 def test_help_shows_an_example(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -45,6 +45,7 @@ def test_it_runs_as_a_module_in_a_clone() -> None:
 MISTAKES = {
     "command": ("simulat", "Did you mean 'simulate'?"),
     "threads": ("compress --threads 0", "--threads takes numbers of at least 1"),
+    "fraction": ("density --kept 1%", "--kept takes numbers between 0 and 1, got '1%'"),
     "model": ("simulate --models resnet", "no model 'resnet'"),
     "level": ("cost --only d=7", "d has no level '7'"),
     "nothing to collect": ("cost --collect", "nothing of cost is finished"),

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import gammafl as gf
-from benchmarks import compress, growth, measure, parts, scale, simulate, wire
+from benchmarks import compress, density, growth, measure, parts, scale, simulate, wire
 from benchmarks.measure import medians, show_seconds, verdict
 from benchmarks.ours import make_task
 from benchmarks.peers import work
@@ -49,6 +49,17 @@ def test_alternating_updates_keep_about_a_thousandth_every_time() -> None:
         ours: Any = contenders[FUSED]()
         assert len(ours) == len(theirs[0])
         assert 1350 < len(ours) < 1650
+
+
+@pytest.mark.parametrize("fraction", [0.001, 0.1, 0.3])
+def test_a_density_is_what_the_pass_and_the_level_keep_every_time(fraction: float) -> None:
+    residual, update = measure.residual_and_update(100_000)
+    works = density._contenders(fraction, residual, update)
+    for _ in range(4):
+        kept: Any = works[density.FUSED]()
+        planned: Any = works[density.LEVEL]()
+        assert len(kept) == pytest.approx(fraction * 100_000, rel=0.5)
+        assert len(planned) == fraction * 100_000
 
 
 def test_the_sums_that_are_compressed_are_numbers_everywhere_as_in_training() -> None:

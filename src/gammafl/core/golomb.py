@@ -111,14 +111,14 @@ def _bits_from(bit: Any, words: Any) -> Any:
 
 
 @compiled
-def _read(words: Any, start: int, size: int, parameter: int, dim: int, indices: Any) -> Any:
-    """Fills `indices` from byte `start`; returns the bit after, or −1 for a code that runs past data or dimension.
+def _read(words: Any, size: int, parameter: int, dim: int, indices: Any) -> Any:
+    """Fills `indices`; returns the bit after, or −1 for a code that runs past data or dimension.
 
     `words` hold the `size` bytes of data, followed by at least 64 zeros, which end any code.
     """
     b, bits, most = np.uint64(parameter), np.uint64(8 * size), np.uint64(dim >> parameter)
     low = (ONE << b) - ONE
-    bit, position = np.uint64(8 * start), np.uint64(0)
+    bit, position = np.uint64(0), np.uint64(0)
     for j in range(indices.size):
         window, quotient = _bits_from(bit, words), np.uint64(0)
         while window == ALL_ONES:
@@ -156,9 +156,11 @@ def decode(data: bytes, start: int, count: int, dim: int) -> tuple[NDArray[np.ui
         raise WireError(f"Rice parameter {parameter} is larger than {MAX_PARAMETER}")
     if count * (parameter + 1) > size * 8:
         raise WireError(f"{count} positions do not fit in {size} bytes")
-    words = np.frombuffer(data.ljust(len(data) // 8 * 8 + 16, b"\0"), WORDS).astype(np.uint64, copy=False)
+    most = count * (parameter + 1) + (dim >> parameter)  # the quotients add up to less than dim / 2^b
+    codes = data[start + 1 : start + 2 + most // 8]
+    words = np.frombuffer(codes.ljust(len(codes) // 8 * 8 + 16, b"\0"), WORDS).astype(np.uint64, copy=False)
     indices = np.empty(count, np.uint32)
-    bit = _read(words, start + 1, len(data), parameter, dim, indices)
+    bit = _read(words, len(codes), parameter, dim, indices)
     if bit < 0:
         raise WireError("positions run past the message or the dimension")
     _, best, length = plan(indices)

@@ -22,14 +22,17 @@ from gammafl.core.jit import compiled, trailing_zeros
 from gammafl.core.kernels import BLOCK, MAGNITUDE, ONE, on_slices
 from gammafl.core.scatter import places
 
-SPARSE = 16
+SPARSE = 2
 """For fewer than one in so many elements a sample tells where to look."""
+
+FEW = 256
+"""So few are not worth a sample of a short vector."""
 
 PLACES = 1024
 """Places that a sample looks at. What costs time is to get there, so that it takes some lines of memory at each."""
 
 LINE, LINES = 16, 4
-"""Elements of a line, and lines that are taken at a place."""
+"""Elements of a line of memory, and lines that are taken at a place."""
 
 MARGIN = 3
 """Standard deviations by which the sample's count of large elements may be too high."""
@@ -60,7 +63,7 @@ def add_and_take_largest(delta: Vector, residual: Vector, k: int, key: int | Non
     ([1, 2], [-4.0, 3.0], [1.0, 0.0, 0.0, 2.0])
     """
     k = min(k, residual.size)
-    if k == 0 or residual.size < SPARSE * max(k, 256):
+    if k == 0 or residual.size < max(SPARSE * k, LINE * FEW):
         residual += delta
         return _take_exactly(residual, k, key)
     limit = _likely_limit(delta, residual, k, key or 0)
@@ -83,14 +86,14 @@ def _merged(found: Found, more: Found) -> Found:
 
 
 @compiled
-def _maxima(delta: Any, residual: Any, offset: Any, stride: Any, places: Any, out: Any) -> None:
-    """The largest magnitude of residual + delta in each line of the sample."""
+def _maxima(delta: Any, residual: Any, offset: Any, stride: Any, places: Any, looked_at: Any, out: Any) -> None:
+    """The largest magnitude of residual + delta among the first elements of each line of the sample."""
     lines, line = np.uint64(LINES), np.uint64(LINE)
     for place in range(places):
         for number in range(lines):
             first = ((offset + place * stride) * lines + number) * line
             most = np.uint32(0)
-            for j in range(first, first + line):
+            for j in range(first, first + looked_at):
                 most = max(most, np.uint32(np.float32(residual[j] + delta[j]).view(np.uint32) & MAGNITUDE))
             out[place * lines + number] = most
 
@@ -99,14 +102,16 @@ def _likely_limit(delta: Vector, residual: Vector, k: int, key: int) -> int:
     """The bits of a magnitude that k elements of residual + delta and some more exceed, if the sample is a fair one.
 
     A line counts once, by its maximum. Where large elements are neighbours, this makes the limit lower, never higher.
+    Where most lines would have a large element, one element of each is looked at.
     """
     size = residual.size
     places = min(PLACES, size // 1024)
     count = places * LINES
     stride = (size // (LINE * LINES) // places - 1) | 1  # odd, so that it meets all columns of most matrices
     maxima = np.empty(count, np.uint32)
-    _maxima(delta, residual, *(np.uint64(number) for number in (key % stride, stride, places)), maxima)
-    expected = count * (1 - (1 - k / size) ** LINE)
+    looked_at = LINE if LINE * k <= size else 1
+    _maxima(delta, residual, *(np.uint64(number) for number in (key % stride, stride, places, looked_at)), maxima)
+    expected = count * (1 - (1 - k / size) ** looked_at)
     rank = math.ceil(expected + MARGIN * math.sqrt(expected) + MARGIN)
     return int(np.partition(maxima, count - rank)[count - rank]) if rank <= count else 0
 

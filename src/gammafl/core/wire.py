@@ -54,9 +54,9 @@ def encode(update: SparseUpdate, positions: PositionCoding = "auto", values: Val
         (ALL, b"") if entire else _encode_positions(indices, update.dim, plan, wanted_positions)
     )
     value_kind, value_bytes = _encode_values(update.values, survey, wanted_values)
-    body = position_bytes + value_bytes
     head = CHECKED.pack(MAGIC, VERSION, position_kind | value_kind << 4, update.dim, len(update.values))
-    return head + CHECKSUM.pack(zlib.crc32(body, zlib.crc32(head))) + body
+    checksum = zlib.crc32(value_bytes, zlib.crc32(position_bytes, zlib.crc32(head)))
+    return b"".join((head, CHECKSUM.pack(checksum), position_bytes, value_bytes))
 
 
 def decode(payload: bytes | bytearray | memoryview, dim: int | None = None) -> SparseUpdate:
