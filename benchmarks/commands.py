@@ -89,6 +89,15 @@ def simulate(
             bench.table(work, peers, repeats, progress).print()
 
 
+@app.command("start", epilog="Example:  python -m benchmarks start")
+def start(repeats: Repeats = 5) -> None:
+    """How long the package, the help and the first round of a run take to be there, against importing torch."""
+    need_torch()
+    from benchmarks import start as bench
+
+    bench.table(repeats).print()
+
+
 @app.command("parts", epilog="Example:  python -m benchmarks parts --clients 100")
 def parts(
     clients: Annotated[str, typer.Option(help="Comma-separated; half of them take part.")] = "10,100",

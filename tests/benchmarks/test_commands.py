@@ -25,7 +25,9 @@ def benchmarks(command: str, capsys: pytest.CaptureFixture[str], monkeypatch: py
     return int(stop.value.code or 0), captured.out + captured.err
 
 
-@pytest.mark.parametrize("command", ["compress", "wire", "density", "simulate", "parts", "growth", "scale", "cost"])
+@pytest.mark.parametrize(
+    "command", ["compress", "wire", "density", "simulate", "start", "parts", "growth", "scale", "cost"]
+)
 def test_help_shows_an_example(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
