@@ -111,6 +111,19 @@ def parts(
         table.print()
 
 
+@app.command("gpt2", epilog="Example:  python -m benchmarks gpt2 --sequence 64")
+def gpt2(
+    sequence: Annotated[int, typer.Option(min=1, max=1024, help="Tokens of a sample.")] = 64,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each contender.")] = os.cpu_count() or 1,
+    repeats: Repeats = 5,
+) -> None:
+    """Local steps of GPT-2 with 124M parameters against a plain loop, and their memory; takes 9 GB."""
+    need_torch()
+    from benchmarks import gpt2 as bench
+
+    bench.table(sequence, threads, repeats).print()
+
+
 @app.command("growth", epilog="Example:  python -m benchmarks growth --clients 10,1000,100000")
 def growth(
     clients: Annotated[str, typer.Option(help="Comma-separated.")] = "10,100,1000,10000,100000",
