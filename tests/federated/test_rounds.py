@@ -12,11 +12,11 @@ from gammafl import seeds
 from gammafl.config.layers import make_config
 from gammafl.config.schema import EvaluationSettings, ExponentialAverage, NoAverage, TailAverage
 from gammafl.core.aggregate import Weighting
-from gammafl.core.arrays import Vector
 from gammafl.core.compressors import Compressor
 from gammafl.core.wire import PositionCoding
 from gammafl.federated import server
 from gammafl.federated.client import Upload
+from gammafl.federated.downlink import Downlink, ViewState
 from gammafl.federated.in_process import InProcess
 from gammafl.federated.records import Summary
 from gammafl.federated.residuals import ResidualStore
@@ -84,7 +84,8 @@ def test_what_clients_computed_is_in_the_model_or_in_their_residuals(name: str) 
         participants = server.pick_participants(plan, state.round)
         before = {client: residual.copy() for client, residual in residuals.residuals().items()}
         moment = plan.moment(state.round, plan.method.scale(plan.dim, plan.schedule))
-        uploads = carrier.exchange(participants, state.model, state.round, moment)
+        downlink = Downlink("full", ViewState.of("full", state.model))
+        uploads = carrier.exchange(participants, downlink, state.round, moment)
         accepted, refused = received(uploads, plan.dim, state.round)
         server.apply(state, accepted, server.weights(plan, [upload.client for upload, _ in accepted]))
         carrier.settle({upload.client for upload, _ in accepted})
@@ -108,9 +109,9 @@ def test_bytes_in_the_records_are_those_of_the_messages() -> None:
 
     class Counting(InProcess):
         def exchange(
-            self, participants: Sequence[int], model: Vector, round_number: int, moment: gf.Moment
+            self, participants: Sequence[int], downlink: Downlink, round_number: int, moment: gf.Moment
         ) -> Iterator[Upload]:
-            uploads = list(super().exchange(participants, model, round_number, moment))
+            uploads = list(super().exchange(participants, downlink, round_number, moment))
             lengths.append(sum(len(upload.payload) for upload in uploads))
             yield from uploads
 

@@ -19,6 +19,7 @@ from gammafl.config.schema import Faults
 from gammafl.core.arrays import Vector
 from gammafl.federated import rounds, server
 from gammafl.federated.client import Upload
+from gammafl.federated.downlink import Downlink
 from gammafl.federated.faults import carrier, draw
 from gammafl.federated.in_process import InProcess
 from gammafl.federated.limits import Limits
@@ -204,9 +205,9 @@ def test_the_training_loss_counts_each_client_once() -> None:
 
     class Repeats(InProcess):
         def exchange(
-            self, participants: Sequence[int], model: Vector, round_number: int, moment: gf.Moment
+            self, participants: Sequence[int], downlink: Downlink, round_number: int, moment: gf.Moment
         ) -> Iterator[Upload]:
-            first, second = super().exchange(participants, model, round_number, moment)
+            first, second = super().exchange(participants, downlink, round_number, moment)
             yield from [first._replace(loss=losses[0])] * 2 + [second._replace(loss=losses[1])]
 
     plan = replace(plan_for(METHODS["ht"]), participants=2)

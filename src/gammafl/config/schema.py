@@ -154,6 +154,7 @@ class Faults(Settings):
     repeated: Share = Field(0.0, description="its upload arrives twice")
     corrupted: Share = Field(0.0, description="a byte of its upload is changed on the way")
     not_finite: Share = Field(0.0, description="its training ends in NaN")
+    forgetful: Share = Field(0.0, description="its stored view of the model is gone, and it needs the whole")
     confirmed: bool = Field(True, description="an upload that did not count returns; false: it is thought sent")
 
     @model_validator(mode="after")
@@ -220,6 +221,12 @@ class RunConfig(Settings):
     optimizer: LocalOptimizer = LocalOptimizer()
     proximal: float = Field(0.0, ge=0, description="FedProx's μ: μ/2·‖x − x_round‖² is added to the local objective")
     server_optimizer: Annotated[ServerOptimizer, Field(discriminator="kind")] = NoServerOptimizer()
+    downlink: str = Field(
+        "full",
+        description="what clients are sent of the model. full: all of it; changes: its values where it changed since "
+        "they last got it; a method, such as gamma-fedht-q:keep=0.04: what it keeps of the difference to what clients "
+        "have",
+    )
     compression: dict[str, bool | int | float | str] = Field(
         {},
         description="other settings of the method, see: gammafl methods NAME. level: 'paper' by default for tasks of "
@@ -251,6 +258,7 @@ class RunConfig(Settings):
     @model_validator(mode="after")
     def _consistent(self) -> "RunConfig":
         self.resolved_method()
+        self.resolved_downlink()
         if self.iterations % self.local_steps:
             raise ValueError(
                 f"iterations ({self.iterations}) must be a multiple of local_steps ({self.local_steps}):"
@@ -261,6 +269,13 @@ class RunConfig(Settings):
     def resolved_method(self) -> Method:
         """The method with its settings."""
         return method_named(self.method, self.compression, keep=self.keep, level=self.usual_level)
+
+    def resolved_downlink(self) -> Literal["full", "changes"] | Method:
+        """The way down: by its name, or the method with its settings."""
+        if self.downlink in ("full", "changes"):
+            return "full" if self.downlink == "full" else "changes"
+        name, settings = split_expression(self.downlink)
+        return method_named(name, settings, keep=self.keep, level=self.usual_level)
 
     @property
     def usual_level(self) -> str:

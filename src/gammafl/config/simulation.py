@@ -20,6 +20,7 @@ class SimulationConfig(Settings):
     task: str
     method: str
     method_parts: str
+    downlink: str = "full"
     stepsize: str
     seed: int = Field(ge=0)
     iterations: AtLeastOne

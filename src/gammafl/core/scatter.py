@@ -50,11 +50,12 @@ def root_mean_square(vector: Vector, key: int) -> float:
     3.0
     """
     found = vector if vector.size <= SHORT else vector[places(ENOUGH, vector.size, key)]
-    return math.sqrt(_sum_of_squares(found) / found.size) if found.size else 0.0
+    return math.sqrt(sum_of_squares(found) / found.size) if found.size else 0.0
 
 
 @compiled_reordering
-def _sum_of_squares(vector: Any) -> Any:
+def sum_of_squares(vector: Any) -> Any:
+    """Σ v², added up in float64."""
     total = 0.0
     for j in range(vector.size):
         total += np.float64(vector[j]) * np.float64(vector[j])

@@ -7,10 +7,10 @@ import numpy as np
 
 from gammafl import seeds
 from gammafl.config.schema import Faults
-from gammafl.core.arrays import Vector
 from gammafl.core.errors import DivergedError
 from gammafl.core.moment import Moment
 from gammafl.federated.client import Upload
+from gammafl.federated.downlink import Downlink
 from gammafl.federated.in_process import InProcess
 from gammafl.federated.plan import Plan
 from gammafl.federated.residuals import ResidualStore
@@ -25,12 +25,15 @@ class Faulty(InProcess):
     """Carries messages as `InProcess` does, to clients and over a network that fail."""
 
     def exchange(
-        self, participants: Sequence[int], model: Vector, round_number: int, moment: Moment
+        self, participants: Sequence[int], downlink: Downlink, round_number: int, moment: Moment
     ) -> Iterator[Upload]:
         rng = seeds.generator(self.plan.seed, "faults", round_number)
         self._fates = dict(zip(participants, draw(self.plan.faults, len(participants), rng), strict=True))
         present = [client for client in participants if self._fates[client] != "absent"]
-        for upload in super().exchange(present, model, round_number, moment):
+        for client in present:
+            if self._fates[client] == "forgetful":
+                downlink.forget(client)
+        for upload in super().exchange(present, downlink, round_number, moment):
             yield from _carried(upload, self._fates[upload.client], rng)
 
     def upload(self, client: int, local: LocalUpdate, round_number: int) -> list[Upload]:

@@ -6,6 +6,7 @@ from gammafl.core.arrays import Vector
 from gammafl.core.moment import Moment, key_of
 from gammafl.federated import server
 from gammafl.federated.client import Upload, start_after_loss
+from gammafl.federated.downlink import Downlink
 from gammafl.federated.plan import Plan
 from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.sampling import Sampling
@@ -26,13 +27,15 @@ class InProcess:
         self._sampling = Sampling(plan)
         self._made: list[Upload] = []
         self._moment = Moment()
+        self.delivered = 0
 
     def exchange(
-        self, participants: Sequence[int], model: Vector, round_number: int, moment: Moment
+        self, participants: Sequence[int], downlink: Downlink, round_number: int, moment: Moment
     ) -> Iterator[Upload]:
         self._made, self._moment = [], moment.keyed(key_of(self.plan.seed, round_number))
+        self.delivered = sum(downlink.deliver(client).size for client in participants)
         stepsizes = server.round_stepsizes(self.plan, round_number)
-        for clients, start in self._starts(participants, model):
+        for clients, start in self._starts(participants, downlink.view):
             rngs = self._sampling.streams(round_number, clients)
             updates = self.timing.each("training", self.plan.task.train(clients, start, stepsizes, rngs))
             for client, local in zip(clients, updates, strict=True):

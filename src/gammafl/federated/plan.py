@@ -8,10 +8,12 @@ from gammafl.config.schema import EvaluationSettings, ExponentialAverage, Faults
 from gammafl.core.aggregate import Weighting
 from gammafl.core.errors import require
 from gammafl.core.layout import Layout
+from gammafl.core.levels import RunLevel
 from gammafl.core.method import Method
-from gammafl.core.moment import Moment, Schedule
+from gammafl.core.moment import Moment, Schedule, key_of
 from gammafl.core.stepsizes import Stepsize
 from gammafl.core.wire import PositionCoding
+from gammafl.federated.downlink import Way
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.task import Task, layout_of
 
@@ -40,6 +42,7 @@ class Plan:
     upload_limits: Limits = NO_LIMITS
     sampler: Sampler = "replacement"
     server_optimizer: ServerOptimizer = NO_SERVER_OPTIMIZER
+    downlink: Way = "full"
 
     def __post_init__(self) -> None:
         require(
@@ -51,6 +54,10 @@ class Plan:
         require(
             self.weights == "normalized" or not self.task.statistics,
             "statistics that travel are averaged, so the weights must sum to 1: use weights='normalized'",
+        )
+        require(
+            not (isinstance(self.downlink, Method) and isinstance(self.downlink.level, RunLevel)),
+            "level 'run' steers what clients send; give the way down level='upload'",
         )
         require(
             1 <= self.participants <= self.clients,
@@ -72,6 +79,15 @@ class Plan:
     def moment(self, round_number: int, scale: float) -> Moment:
         """The end of a round, as the method sees it; `scale` is what its level has found."""
         return self.schedule.moment((round_number + 1) * self.local_steps, scale, self.layout)
+
+    def moment_down(self, round_number: int) -> Moment:
+        """The beginning of a round, as the method of the way down sees it."""
+        key = key_of(self.seed, round_number, self.clients)  # of nobody who uploads
+        return self.schedule.moment(round_number * self.local_steps, self._scale_down, self.layout, key)
+
+    @cached_property
+    def _scale_down(self) -> float:
+        return self.downlink.scale(self.dim, self.schedule) if isinstance(self.downlink, Method) else 1.0
 
     @cached_property
     def samples(self) -> int:

@@ -61,6 +61,9 @@ class RoundRecord(Product):
     refused: dict[str, str] = Field({})
     """Client → why its upload was refused."""
 
+    downlink_bytes: Count = 0
+    """Bytes of what the participants were sent of the model."""
+
     missing: Count = 0
     """Participants whose upload did not count: it did not come, or was refused."""
 
@@ -79,6 +82,12 @@ class RoundRecord(Product):
     """Further metrics by name, where the task has some."""
 
     averaged_metrics: dict[str, float] = Field({})
+    view_loss: float | None = None
+    """Of what clients hold of the model, where that is not the model."""
+
+    view_metric: float | None = None
+    view_distance: float | None = None
+    """‖x − y‖/‖x‖ of model and view."""
 
     @model_validator(mode="after")
     def _whole_evaluations(self) -> "RoundRecord":
@@ -137,12 +146,17 @@ class Summary(Product):
     """The last evaluation by further metrics, where the task has some."""
 
     averaged_metrics: dict[str, float] = Field({})
+    view: float | None = None
+    """The metric of what clients hold of the model, where that is not the model."""
+
     final_loss: float
     averaged_loss: float | None
     kept_fraction: float
     kept_per_upload: float
     uplink_bytes: Count
     uplink_bytes_per_client: float
+    downlink_bytes: Count = 0
+    downlink_bytes_per_client: float = 0.0
     value_bytes_per_client: float
     dense_bytes_per_client: Count
     """What a client would send without compression."""

@@ -7,10 +7,11 @@ import numpy as np
 
 from gammafl import seeds
 from gammafl.core import aggregate
-from gammafl.core.arrays import Vector
+from gammafl.core.method import Method
 from gammafl.core.moment import Moment
 from gammafl.federated import server
 from gammafl.federated.client import Upload
+from gammafl.federated.downlink import Downlink, ViewState, distance
 from gammafl.federated.health import Health
 from gammafl.federated.level import Controller, Sent
 from gammafl.federated.plan import Plan
@@ -22,10 +23,16 @@ from gammafl.federated.timing import Timing
 class Carrier(Protocol):
     """Brings the model to the participants of a round, and their uploads back."""
 
+    delivered: int
+    """Bytes that went down in the round."""
+
     def exchange(
-        self, participants: Sequence[int], model: Vector, round_number: int, moment: Moment
+        self, participants: Sequence[int], downlink: Downlink, round_number: int, moment: Moment
     ) -> Iterable[Upload]:
-        """The uploads as they arrive, while others may still be in the making; methods are told `moment`."""
+        """The uploads as they arrive, while others may still be in the making; methods are told `moment`.
+
+        Whoever is reached gets what `downlink.deliver` says, and trains from its view.
+        """
         ...
 
     def settle(self, accepted: Collection[int]) -> None:
@@ -46,6 +53,8 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
     if state.round:
         level.restore(state.level)
         health.restore(state.health)
+    state.down = state.down or ViewState.of(plan.downlink, state.model)
+    downlink = Downlink(plan.downlink, state.down, plan.positions)
     while state.round < plan.rounds:
         with timing.phase("sampling"):
             participants = server.pick_participants(plan, state.round)
@@ -53,7 +62,9 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
         intake = server.Intake(plan.dim, plan.upload_limits, state.round, largest)
         losses = {}  # an upload may come twice
         moment = plan.moment(state.round, level.scale)
-        for upload in carrier.exchange(participants, state.model, state.round, moment):
+        with timing.phase("server"):
+            downlink.move(state.model, plan.moment_down(state.round) if isinstance(plan.downlink, Method) else moment)
+        for upload in carrier.exchange(participants, downlink, state.round, moment):
             with timing.phase("server"):
                 intake.take(upload)
                 losses[upload.client] = upload.loss
@@ -67,6 +78,7 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
             level.observe(moment, sent)
             warnings = health.look(moment, sent)
             state.level, state.health = level.state(), health.state()
+            state.totals.downlink_bytes += carrier.delivered
         evaluation: dict[str, Any] = {}
         if plan.evaluation.due(state.round, plan.rounds):
             with timing.phase("evaluation"):
@@ -79,6 +91,7 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
             kept=sum(len(update) for _, update in accepted),
             uplink_bytes=sum(len(upload.payload) for upload, _ in accepted),
             refused={str(client): reason for client, reason in intake.refused.items()},
+            downlink_bytes=carrier.delivered,
             missing=len(participants) - len(accepted),
             warnings=warnings,
             **evaluation,
@@ -93,4 +106,8 @@ def evaluate(plan: Plan, state: ServerState) -> dict[str, Any]:
         averaged = plan.task.evaluate(state.average)
         fields |= {"averaged_loss": float(averaged.loss), "averaged_metric": float(averaged.metric)}
         fields["averaged_metrics"] = dict(averaged.others)
+    if isinstance(plan.downlink, Method) and state.down is not None:
+        held = plan.task.evaluate(state.down.view)
+        fields |= {"view_loss": float(held.loss), "view_metric": float(held.metric)}
+        fields["view_distance"] = distance(state.model, state.down.view)
     return fields

@@ -18,6 +18,7 @@ from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import decode
 from gammafl.federated import server_optimizers
 from gammafl.federated.client import Upload
+from gammafl.federated.downlink import ViewState
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.plan import Plan
 
@@ -37,6 +38,7 @@ class Totals:
     uploads: int = 0
     kept: int = 0
     uplink_bytes: int = 0
+    downlink_bytes: int = 0
 
 
 @dataclass
@@ -56,6 +58,9 @@ class ServerState:
 
     health: dict[str, Any] = field(default_factory=dict)
     """Of `federated/health.py`."""
+
+    down: ViewState | None = None
+    """Of the way down; None before the first round."""
 
 
 def pick_participants(plan: Plan, round_number: int) -> list[int]:

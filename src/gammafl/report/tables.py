@@ -63,6 +63,7 @@ def comparison_table(title: str, summaries: Sequence[Summary]) -> TextTable:
     methods = list(dict.fromkeys(summary.method for summary in summaries))
     dense = [summary.uplink_bytes_per_client for summary in summaries if summary.method == "fedavg"]
     full = mean(dense or [summary.dense_bytes_per_client for summary in summaries])
+    down = any(compresses_down(summary) for summary in summaries)
     rows = []
     for method in methods:
         runs = [summary for summary in summaries if summary.method == method]
@@ -74,6 +75,7 @@ def comparison_table(title: str, summaries: Sequence[Summary]) -> TextTable:
                 f"{100 * mean(run.kept_fraction for run in runs):.2f}%",
                 show_bytes(uplink),
                 times_less(full, uplink),
+                *(_both(runs, full) if down else ()),
             ]
         )
     first = summaries[0]
@@ -88,11 +90,24 @@ def comparison_table(title: str, summaries: Sequence[Summary]) -> TextTable:
             "kept",
             "uplink per client",
             "less than FedAVG",
+            *(("downlink per client", "both, less than FedAVG") if down else ()),
         ],
         rows,
         f"{count_of(len({s.seed for s in summaries}), 'seed')}, {first.iterations} iterations; ± over seeds; "
         f"{PICKED}; uplink measured from encoded messages{_equal_traffic(methods)}",
     )
+
+
+def compresses_down(summary: Summary) -> bool:
+    """Whether clients are sent less than the whole model each time."""
+    return 0 < summary.downlink_bytes_per_client < summary.dense_bytes_per_client
+
+
+def _both(runs: Sequence[Summary], full: float) -> list[str]:
+    """What goes down, and both directions against a FedAVG that sends everything both ways."""
+    downlink = mean(run.downlink_bytes_per_client for run in runs)
+    both = downlink + mean(run.uplink_bytes_per_client for run in runs)
+    return [show_bytes(downlink), times_less(2 * full, both)]
 
 
 def _equal_traffic(methods: Sequence[str]) -> str:
@@ -134,6 +149,15 @@ def times_less(full: float, uplink: float) -> str:
     return f"{full / uplink:.1f}×" if uplink else "–"
 
 
+def _down_rows(summary: Summary) -> list[list[str]]:
+    down, dense = summary.downlink_bytes_per_client, summary.dense_bytes_per_client
+    if not down:
+        return []
+    both = times_less(2 * dense, down + summary.uplink_bytes_per_client)
+    rows = [["downlink per client", f"{show_bytes(down)} ({times_less(dense, down)} less than dense)"]]
+    return [*rows, ["both directions", f"{both} less than dense"]] if compresses_down(summary) else rows
+
+
 def run_table(summary: Summary, path: str) -> TextTable:
     """One run in a few lines."""
     uplink, metric = summary.uplink_bytes_per_client, summary.metric
@@ -144,8 +168,10 @@ def run_table(summary: Summary, path: str) -> TextTable:
         [f"{metric}, mean of last {summary.last_count}", last],
         [f"{metric}, {best_of([summary.evaluations])}", best],
         [f"{metric}, averaged model", averaged],
+        *([[f"{metric}, what clients hold", spread(metric, [summary.view])]] if summary.view is not None else []),
         ["kept", f"{100 * summary.kept_fraction:.3f}%"],
         ["uplink per client", f"{show_bytes(uplink)} ({less} less than dense)"],
+        *_down_rows(summary),
         ["time", f"{summary.wall_seconds:.1f} s"],
         ["of it, evaluation", f"{100 * summary.evaluation_seconds / summary.wall_seconds:.1f}%"],
         ["peak memory", show_bytes(summary.peak_memory_bytes)],

@@ -20,6 +20,7 @@ from gammafl.core.errors import InputError
 from gammafl.core.levels import RunLevel
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import decode, encode
+from gammafl.federated.downlink import BROADCAST, CHANGED_AT, VIEW, ViewFacts, ViewState
 from gammafl.federated.health import HealthState
 from gammafl.federated.level import LevelState
 from gammafl.federated.plan import Plan
@@ -55,6 +56,7 @@ class TotalsFacts(Facts):
     uploads: Count
     kept: Count
     uplink_bytes: Count
+    downlink_bytes: Count = 0
 
 
 class CheckpointFacts(Facts):
@@ -69,6 +71,7 @@ class CheckpointFacts(Facts):
     fingerprint: int | None
     level: LevelState | None
     health: HealthState
+    down: ViewFacts | None = None
 
 
 def save(directory: Path, saved: Saved) -> None:
@@ -82,6 +85,9 @@ def save(directory: Path, saved: Saved) -> None:
     tensors |= {f"{MOMENT}{name}": moment for name, moment in state.moments.items()}
     tensors |= {f"{RESIDUAL}{client}": residual for client, residual in saved.residuals.items()}
     tensors |= {f"{LOST}{client}": np.frombuffer(encode(upload), np.uint8) for client, upload in saved.lost.items()}
+    down = state.down if state.down is not None and state.down.changed_at.size else None  # not of a model sent whole
+    if down is not None:
+        tensors |= down.tensors()
     facts: dict[str, Any] = {
         "round": state.round,
         "averaged_rounds": state.averaged_rounds,
@@ -92,6 +98,7 @@ def save(directory: Path, saved: Saved) -> None:
         "fingerprint": saved.fingerprint,
         "level": state.level,
         "health": state.health,
+        "down": None if down is None else down.facts(),
     }
     with storing(directory / LAST):
         tensor_files.replace(directory / LAST, tensors, facts, previous=directory / PREVIOUS)
@@ -153,6 +160,7 @@ def _read(path: Path) -> Saved:
             moments={name.removeprefix(MOMENT): tensors[name] for name in tensors if name.startswith(MOMENT)},
             level=None if facts.level is None else facts.level.model_dump(),
             health=facts.health.model_dump(),
+            down=None if facts.down is None else ViewState.restored(tensors, facts.down),
         ),
         residuals=residuals,
         ledger_bytes=facts.ledger_bytes,
@@ -167,10 +175,11 @@ def _require_kinds(tensors: Tensors, residuals: Tensors, uploads: Tensors) -> No
     """All that is there has a name we know, and is a vector as long as the model."""
     model = tensors.kinds.get("model", Kind("nothing", ()))
     moments = {f"{MOMENT}{name}" for names in MOMENTS.values() for name in names}
-    known = {"model", "average", *moments, *residuals.names.values(), *uploads.names.values()}
+    down = {name for name in tensors if name in (VIEW, CHANGED_AT) or name.startswith(BROADCAST)}
+    known = {"model", "average", *down, *moments, *residuals.names.values(), *uploads.names.values()}
     if model.type != FLOATS or len(model.shape) != 1 or not tensors.keys() <= known:
         raise ValueError("its tensors are not those of a checkpoint")
-    vectors = [kind for name, kind in tensors.kinds.items() if not name.startswith(LOST)]
+    vectors = [kind for name, kind in tensors.kinds.items() if not name.startswith(LOST) and name not in down - {VIEW}]
     if any(kind != model for kind in vectors) or any(kind.type != BYTES for kind in uploads.kinds.values()):
         raise ValueError("its tensors are not of one model")
 
@@ -190,7 +199,10 @@ def _require_sense(saved: Saved, plan: Plan, ledger: Path) -> None:
         raise ValueError(f"round {saved.state.round} of {plan.rounds}")
     if (saved.state.level is None) == isinstance(plan.method.level, RunLevel):
         raise ValueError("its level is of another method")
-    if strangers := [client for client in (*saved.residuals, *saved.lost) if client >= plan.clients]:
+    if (saved.state.down is None) != (plan.downlink == "full"):
+        raise ValueError("its way down is another one")
+    named = (*saved.residuals, *saved.lost, *_holders(saved.state))
+    if strangers := [client for client in named if client >= plan.clients]:
         raise ValueError(f"client {strangers[0]} of {plan.clients}")
     moments = saved.state.moments
     wrong = set(moments) != set(remembered(plan.server_optimizer, saved.state.totals.uploads))
@@ -199,6 +211,10 @@ def _require_sense(saved: Saved, plan: Plan, ledger: Path) -> None:
     if _whole_lines(ledger, saved.ledger_bytes) != saved.state.round:
         told = f"{saved.state.round} rounds in {saved.ledger_bytes} bytes"
         raise ValueError(f"{ledger.name} is damaged or of another checkpoint: it does not tell of {told}")
+
+
+def _holders(state: ServerState) -> list[int]:
+    return [] if state.down is None else list(state.down.held)
 
 
 def _whole_lines(path: Path, size: int) -> int | None:

@@ -73,6 +73,7 @@ def make_plan(config: RunConfig, data_dir: Path | None, say: Say) -> Plan:
         upload_limits=Limits(**config.limits.model_dump()),
         sampler=config.sampler,
         server_optimizer=config.server_optimizer,
+        downlink=config.resolved_downlink(),
     )
 
 

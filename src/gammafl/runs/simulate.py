@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +27,7 @@ from gammafl.core.inputs import is_number
 from gammafl.core.method import Method
 from gammafl.core.stepsizes import Stepsize, as_stepsize
 from gammafl.federated import server
+from gammafl.federated.downlink import Way
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.models import flatten
 from gammafl.federated.plan import NO_SERVER_OPTIMIZER, Plan
@@ -74,6 +75,7 @@ def simulate(
     *,
     method: str | Method | Compressor | Callable[..., Method] = "gamma-fedht",
     keep: float = 0.01,
+    downlink: str | Method | Compressor | Callable[..., Method] = "full",
     # training
     stepsize: Stepsize | float,
     iterations: int,
@@ -109,6 +111,9 @@ def simulate(
 
     method          a value such as `gf.top_k(keep=0.01)`, or a name or expression such as "top-k"
     keep            the kept fraction, for a method that is given by name
+    downlink        what clients are sent of the model: all of it ("full"), its values where it changed since they last
+                    got it ("changes"), or what a method such as `gf.gamma_fedht_q(keep=0.04)` keeps of the difference
+                    to what clients hold
     stepsize        γ_t: a number, or a function of t such as `gf.InverseDecay(50, 500)`
     iterations      T, a multiple of `local_steps` (E)
     participation   the share of the clients that a round picks
@@ -172,10 +177,12 @@ def simulate(
         )
         chosen, gamma = resolve(method, keep=keep), as_stepsize(stepsize)
         of_server = as_server_optimizer(server_optimizer)
+        down = _way_down(downlink, keep)
         arguments = {
             "task": name,
             "method": without_addresses(str(chosen)),
             "method_parts": without_addresses(repr(chosen)),
+            "downlink": without_addresses(down if isinstance(down, str) else repr(down)),
             "stepsize": without_addresses(repr(gamma)),
             "seed": seed,
             "iterations": iterations,
@@ -199,7 +206,7 @@ def simulate(
         }
         plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in arguments.items()}
         config = make_simulation_config(plain)
-        plan = _plan(config, task, chosen, gamma, limits, of_server)
+        plan = replace(_plan(config, task, chosen, gamma, limits, of_server), downlink=down)
         work = _Work(task, plan, Names(config.task, config.method, label_of(config.method)), resources, seen, on_round)
         return work.in_memory(began) if out is None else work.in_directory(began, Path(out), config)
 
@@ -265,6 +272,12 @@ def _plan(
         sampler=config.sampler,
         server_optimizer=server_optimizer,
     )
+
+
+def _way_down(given: Any, keep: float) -> Way:
+    if isinstance(given, str) and given in ("full", "changes"):
+        return "full" if given == "full" else "changes"
+    return resolve(given, keep=keep)
 
 
 def _resources(threads: Any, residual_memory_mb: Any, checkpoint_seconds: Any) -> Resources:

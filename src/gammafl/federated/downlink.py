@@ -1,0 +1,222 @@
+"""The way down: what each client is sent of the model.
+
+All clients train from one *view* y of the model x. It moves once a round, and its versions are numbered.
+
+    full         y = x, which is sent as a whole
+    changes      y = x; a client is sent the values at the places that changed since its version
+    compressed   y ← y + C(x − y) with any method's C; what is not sent stays in x − y, and is sent later
+
+A client holds some version, or none. One that missed nothing is sent the round's broadcast. Any other is sent the
+broadcasts since its version, or the values at the places that changed since, or the whole view: whichever is shortest.
+Each leads to the same view, bit for bit.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from gammafl.core.arrays import Vector
+from gammafl.core.method import Method
+from gammafl.core.moment import Moment
+from gammafl.core.scatter import sum_of_squares
+from gammafl.core.sparse import SparseUpdate
+from gammafl.core.wire import HEADER, PositionCoding, decode, encode
+from gammafl.files.reading import Count, Facts
+
+Way = Literal["full", "changes"] | Method
+"""A method means: compressed by it."""
+
+Kind = Literal["whole", "changes", "broadcasts"]
+VIEW, CHANGED_AT, BROADCAST = "view", "changed_at", "broadcast."
+LENGTH_BYTES = 4
+"""Before each of several messages, its length."""
+
+
+class Delivery(NamedTuple):
+    """What a client is sent, to get from the version `base` to the version `version`.
+
+    A whole view has no payloads: each transport sends vectors in its own way.
+    """
+
+    kind: Kind
+    base: int | None
+    version: int
+    size: int
+    """Its bytes."""
+
+    payloads: tuple[bytes, ...] = ()
+
+    @classmethod
+    def of(cls, kind: Kind, base: int, version: int, payloads: Sequence[bytes]) -> "Delivery":
+        """From the messages that it consists of."""
+        lengths = LENGTH_BYTES * len(payloads) if len(payloads) > 1 else 0
+        return cls(kind, base, version, lengths + sum(map(len, payloads)), tuple(payloads))
+
+
+@dataclass
+class ViewState:
+    """What the server knows of the way down; part of its checkpoints."""
+
+    view: Vector
+    changed_at: NDArray[np.uint32]
+    """The version in which each place changed last."""
+
+    version: int = 0
+    held: dict[int, int] = field(default_factory=dict)
+    """Client → the version that it holds."""
+
+    broadcasts: dict[int, bytes] = field(default_factory=dict)
+    """Version → the message that led to it, as long as all since then are shorter than the view."""
+
+    @classmethod
+    def of(cls, way: Way, model: Vector) -> "ViewState":
+        """Before the first round: the view is the model, and nobody holds it."""
+        if way == "full":
+            return cls(model, np.zeros(0, np.uint32))
+        return cls(model.copy(), np.zeros(model.size, np.uint32))
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """What a checkpoint keeps as arrays of numbers or bytes."""
+        vectors: dict[str, NDArray[Any]] = {VIEW: self.view, CHANGED_AT: self.changed_at.view(np.uint8)}
+        return vectors | {
+            f"{BROADCAST}{at}": np.frombuffer(payload, np.uint8) for at, payload in self.broadcasts.items()
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """What else a checkpoint keeps, as plain values."""
+        return {"version": self.version, "held": {str(client): version for client, version in self.held.items()}}
+
+    @classmethod
+    def restored(cls, tensors: Mapping[str, NDArray[Any]], facts: "ViewFacts") -> "ViewState":
+        """The state that `tensors` and `facts` were taken of, or a `ValueError`."""
+        view, changed_at = tensors[VIEW], tensors[CHANGED_AT].view(np.uint32)
+        stored = {name: tensors[name] for name in tensors if name.startswith(BROADCAST)}
+        broadcasts = {int(name.removeprefix(BROADCAST)): payload.tobytes() for name, payload in stored.items()}
+        held = {int(client): version for client, version in facts.held.items()}
+        newest = max(int(changed_at.max(initial=0)), *held.values(), *broadcasts, 0)
+        if changed_at.shape != view.shape or newest > facts.version:
+            raise ValueError("its view of the model is of another version")
+        for payload in broadcasts.values():
+            decode(payload, view.size)
+        return cls(view, changed_at, facts.version, held, dict(sorted(broadcasts.items())))
+
+
+class ViewFacts(Facts):
+    """`ViewState.facts`, as it is stored."""
+
+    version: Count
+    held: dict[Annotated[str, Field(pattern="^[0-9]{1,18}$")], Count]
+
+
+def whole_bytes(dim: int) -> int:
+    """The length of the message that has every value of a model: 4 bytes each, and a header."""
+    return HEADER.size + 4 * dim
+
+
+class Downlink:
+    """The server's part.
+
+    >>> from gammafl.methods.registry import resolve
+    >>> model = np.zeros(1000, np.float32)
+    >>> way = resolve("top-k:keep=0.01")
+    >>> downlink = Downlink(way, ViewState.of(way, model))
+    >>> downlink.deliver(client=7).kind
+    'whole'
+    >>> model[:20] = 1
+    >>> downlink.move(model, Moment())
+    >>> delivery = downlink.deliver(client=7)
+    >>> delivery.kind, int(received(np.zeros(1000, np.float32), delivery).sum())
+    ('broadcasts', 10)
+    """
+
+    def __init__(self, way: Way, state: ViewState, positions: PositionCoding = "auto") -> None:
+        self.way, self.state, self._positions = way, state, positions
+        self._ready: dict[int | None, Delivery] = {}
+
+    @property
+    def view(self) -> Vector:
+        """What clients train from."""
+        return self.state.view
+
+    def move(self, model: Vector, moment: Moment) -> None:
+        """A round begins: the broadcast is made, and the view moves towards `model`."""
+        state = self.state
+        if self.way == "full":
+            state.view = model
+        elif isinstance(self.way, Method):
+            update = self.way(model - state.view, moment)
+            if len(update):
+                state.version += 1
+                payload = encode(update, self._positions)
+                add(state.view, update)
+                state.changed_at[update.indices] = state.version
+                self._remember(payload)
+        elif (places := np.flatnonzero(model.view(np.uint32) != state.view.view(np.uint32))).size:
+            state.version += 1
+            state.changed_at[places] = state.version
+            state.view[places] = model[places]
+        self._ready.clear()
+
+    def _remember(self, payload: bytes) -> None:
+        broadcasts = self.state.broadcasts
+        broadcasts[self.state.version] = payload
+        while sum(map(len, broadcasts.values())) > whole_bytes(self.view.size):
+            del broadcasts[min(broadcasts)]
+
+    def deliver(self, client: int) -> Delivery:
+        """What `client` is sent in the round that has begun; it then holds the view."""
+        base = self.state.held.get(client) if self.way != "full" else None
+        if base not in self._ready:
+            self._ready[base] = self._delivery(base)
+        self.state.held[client] = self.state.version
+        return self._ready[base]
+
+    def forget(self, client: int) -> None:
+        """The client has no view any more."""
+        self.state.held.pop(client, None)
+
+    def _delivery(self, base: int | None) -> Delivery:
+        state = self.state
+        whole = Delivery("whole", None, state.version, whole_bytes(self.view.size))
+        if base is None or base > state.version:
+            return whole
+        since = range(base + 1, state.version + 1)
+        known = [state.broadcasts[version] for version in since if version in state.broadcasts]
+        if len(known) == len(since):
+            broadcasts = Delivery.of("broadcasts", base, state.version, known)
+            if len(known) <= 1:
+                return broadcasts
+            return min(broadcasts, self._changes(base), whole, key=lambda delivery: delivery.size)
+        return min(self._changes(base), whole, key=lambda delivery: delivery.size)
+
+    def _changes(self, base: int) -> Delivery:
+        places = np.flatnonzero(self.state.changed_at > base).astype(np.uint32)
+        payload = encode(SparseUpdate(self.view.size, places, self.view[places]), self._positions)
+        return Delivery.of("changes", base, self.state.version, [payload])
+
+
+def received(view: Vector, delivery: Delivery) -> Vector:
+    """The client's part: its view after `delivery`, from the one that it held; a new vector."""
+    after = view.copy()
+    for update in (decode(payload, view.size) for payload in delivery.payloads):
+        if delivery.kind == "changes":
+            after[update.indices] = update.values
+        else:
+            add(after, update)
+    return after
+
+
+def add(view: Vector, update: SparseUpdate) -> None:
+    """view ← view + update, as server and clients do it."""
+    view[slice(None) if update.entire else update.indices] += update.values
+
+
+def distance(model: Vector, view: Vector) -> float:
+    """‖x − y‖/‖x‖; 0 where both are zero."""
+    size, apart = (math.sqrt(sum_of_squares(vector)) for vector in (model, model - view))
+    return apart / size if size else float(apart > 0)
