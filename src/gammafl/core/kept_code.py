@@ -34,11 +34,15 @@ def say_unusable(directory: str, error: Exception) -> None:
 
 
 class KeptCode(FunctionCache):
-    """The cache of one function. `RuntimeError` if there is no directory to write to."""
+    """The cache of one function. `RuntimeError` if there is no directory to write to.
 
-    def __init__(self, function: Any) -> None:
+    It holds for the function's file as it is, and for `parts`, a digest of whatever else goes into the code.
+    """
+
+    def __init__(self, function: Any, parts: str = "") -> None:
         super().__init__(function)
         stamp = self._impl.locator.get_source_stamp()
+        stamp = (stamp, parts) if parts else stamp
         self._cache_file = CheckedFiles(self._cache_path, self._impl.filename_base, stamp)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:

@@ -1,0 +1,191 @@
+"""The geometry of a convolution with ReLU and pooling: where everything lies, and that nothing lies outside."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import lcm
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gammafl.core.arrays import Vector
+from gammafl.tasks.fast.convolutions.machine import Vectors
+from gammafl.tasks.fast.convolutions.microkernels import Fixed
+
+Table = NDArray[np.int32]
+CACHE = 16_384
+"""float32 numbers of the input that are worked on at a time: some tens of kilobytes, which stay in the nearest caches."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Conv2d, then ReLU or not, then max-pooling over squares of `pool`×`pool` pixels (1: none)."""
+
+    inputs: int
+    outputs: int
+    rows: int
+    columns: int
+    stride: int = 1
+    padding: int = 0
+    relu: bool = False
+    pool: int = 1
+
+    @property
+    def reach(self) -> int:
+        """Numbers that lie side by side in a row of the input and belong to one pixel of the output."""
+        return self.columns * self.inputs
+
+    @property
+    def window(self) -> int:
+        return self.pool**2
+
+    def result(self, height: int, width: int) -> tuple[int, int]:
+        """Height and width of what comes out of images of this size; not positive if nothing does."""
+        pixels = ((size + 2 * self.padding - kernel) // self.stride + 1
+                  for size, kernel in ((height, self.rows), (width, self.columns)))  # fmt: skip
+        high, wide = (max(0, count) // self.pool for count in pixels)
+        return high, wide
+
+
+@dataclass(frozen=True)
+class Images:
+    """Where images lie in a one-dimensional array: [count][height][width][channels] with a margin around each."""
+
+    count: int
+    height: int
+    width: int
+    channels: int
+    margin: int = 0
+
+    @property
+    def row(self) -> int:
+        return (self.width + 2 * self.margin) * self.channels
+
+    @property
+    def size(self) -> int:
+        return self.count * (self.height + 2 * self.margin) * self.row
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """With the margin."""
+        return self.count, self.height + 2 * self.margin, self.width + 2 * self.margin, self.channels
+
+    def starts(self) -> Table:
+        """Where each pixel begins, image by image and row by row."""
+        inner = slice(self.margin, -self.margin or None)
+        return np.arange(self.size).reshape(self.shape)[:, inner, inner, 0].astype(np.int32).reshape(-1)
+
+
+@dataclass(frozen=True)
+class Registers:
+    """How a block's sums are shared out over the registers, and how far its weights are padded with zeros."""
+
+    block: Block
+    vectors: Vectors
+
+    @property
+    def padded(self) -> int:
+        """Output channels, as whole vectors."""
+        return -(-self.block.outputs // self.vectors.lanes) * self.vectors.lanes
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of pixels that are whole windows."""
+        return lcm(self.vectors.pixels, self.block.window) // self.vectors.pixels
+
+    @cached_property
+    def gathered(self) -> tuple[int, int]:
+        """(rows of a kernel, vectors of each) whose gradients are in registers at a time."""
+        of_row = -(-self.block.reach // self.vectors.lanes)
+        parts = -(-of_row // self.vectors.sums)
+        vectors = -(-of_row // parts)
+        fitting = [rows for rows in range(1, self.block.rows + 1)
+                   if self.block.rows % rows == 0 and rows * vectors <= self.vectors.sums]  # fmt: skip
+        return max(fitting), vectors
+
+    @property
+    def width(self) -> int:
+        """Numbers of a row whose gradients are in registers at a time."""
+        return self.gathered[1] * self.vectors.lanes
+
+    @property
+    def line(self) -> int:
+        """`reach` in whole widths."""
+        return -(-self.block.reach // self.width) * self.width
+
+    @cached_property
+    def for_tiles(self) -> tuple[Fixed, Fixed, Fixed]:
+        lanes, pixels = self.vectors.lanes, self.vectors.pixels
+        return Fixed(lanes, pixels, 2), Fixed(lanes, pixels, 1), Fixed(lanes)
+
+    @cached_property
+    def for_gradients(self) -> Fixed:
+        return Fixed(self.vectors.lanes, *self.gathered)
+
+
+class Plan:
+    """A block on a batch of images that lie as `source` says; the results lie as `target` says."""
+
+    def __init__(self, registers: Registers, source: Images, margin_of_target: int = 0) -> None:
+        block = registers.block
+        height, width = block.result(source.height, source.width)
+        assert source.margin == block.padding
+        assert source.channels == block.inputs
+        assert min(height, width) >= 1
+        self.registers, self.source = registers, source
+        self.target = Images(source.count, height, width, block.outputs, margin_of_target)
+        self.places = self.target.starts()
+        self.pixels = _pixels(block, source, height, width, registers.vectors.pixels)
+        of_image = height * width
+        self.group = of_image * max(1, min(source.count, CACHE * source.count // source.size))
+        """Windows of as many images as fit into the caches."""
+        self._prove_bounds()
+
+    @property
+    def guard(self) -> int:
+        """How many numbers after an array of images may be read, or written as they were."""
+        return self.registers.line + self.registers.vectors.lanes
+
+    def _prove_bounds(self) -> None:
+        """The furthest that any loop reads or writes is inside, so that the loops need not look."""
+        block, registers = self.registers.block, self.registers
+        last = int(self.pixels.max()) + (block.rows - 1) * self.source.row
+        assert last + block.reach <= self.source.size
+        assert last + registers.line <= self.source.size + self.guard
+        whole = -(-block.outputs // registers.vectors.lanes) * registers.vectors.lanes
+        assert int(self.places.max()) + whole <= self.target.size + self.guard
+        assert int(min(self.pixels.min(), self.places.min())) >= 0
+        assert max(self.source.size, self.target.size) + self.guard < 2**31
+        taken = registers.tiles * registers.vectors.pixels
+        assert taken % block.window == 0
+        assert self.pixels.size >= len(self.places) * block.window + registers.vectors.pixels - 1
+
+
+def _pixels(block: Block, source: Images, height: int, width: int, at_once: int) -> Table:
+    """Where the part of the input begins that each pixel of each window is made of, and some more of the last."""
+    image, row, column = (np.arange(n) for n in (source.count, height * block.pool, width * block.pool))
+    _, high, wide, channels = source.shape
+    start = ((image[:, None, None] * high + block.stride * row[:, None]) * wide + block.stride * column) * channels
+    windows = start.reshape(source.count, height, block.pool, width, block.pool).transpose(0, 1, 3, 2, 4).reshape(-1)
+    return np.concatenate([windows, np.full(at_once, windows[-1])]).astype(np.int32)
+
+
+def room(size: int, guard: int = 0, kind: Any = np.float32) -> Any:
+    """Zeros that begin with a cache line, with a guard after them."""
+    raw = np.zeros((size + guard) * np.dtype(kind).itemsize + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + (size + guard) * np.dtype(kind).itemsize].view(kind)
+
+
+class Room:
+    """What a block needs for a batch beside its weights, except the images themselves."""
+
+    def __init__(self, plan: Plan) -> None:
+        block, registers = plan.registers.block, plan.registers
+        windows = len(plan.places)
+        self.tmp: Vector = room(registers.tiles * registers.vectors.pixels * registers.padded)
+        self.chosen: NDArray[np.uint8] = room(windows * registers.padded, kind=np.uint8)
+        entries = max((plan.group + 1) * block.outputs, 1)
+        self.scales: Vector = room(entries)
+        self.offsets: Table = room(entries, kind=np.int32)
+        self.counts: NDArray[np.int64] = room(max(block.outputs, plan.group * block.window), kind=np.int64)
