@@ -2,34 +2,36 @@
 
 import numpy as np
 import torch
+from torch.nn.functional import conv2d, max_pool2d, relu
 
 from gammafl.core.arrays import Vector
 from gammafl.tasks.fast.convolutions import loops
-from gammafl.tasks.fast.convolutions.plan import Plan, Registers, Room, room
+from gammafl.tasks.fast.convolutions.plan import Block, Chosen, Plan, Registers, Scratch, room
 
 
 class Layer:
     """The weights of a block, twice: as rows for the backward pass, and arranged for the forward pass.
 
-    `weight` is a view of the rows in torch's shape, [outputs, inputs, rows, columns].
+    `weight` is a view of the rows in torch's shape, [outputs, inputs, rows, columns]; so are the gradients.
     """
 
     def __init__(self, registers: Registers) -> None:
-        block, line = registers.block, registers.line
-        self.registers = registers
-        self.rows: Vector = room(block.outputs * block.rows * line)
-        self.arranged: Vector = room(block.rows * block.reach * registers.padded)
-        self._bias: Vector = room(registers.padded)
-        self.bias = torch.from_numpy(self._bias)[: block.outputs]
-        self.row_gradient: Vector = room(self.rows.size)
-        self._bias_gradient: Vector = room(registers.padded)
-        self.bias_gradient = torch.from_numpy(self._bias_gradient)[: block.outputs]
-        self.weight, self.weight_gradient = self._in_shape(self.rows), self._in_shape(self.row_gradient)
+        block, self.registers = registers.block, registers
+        self._rows: Vector = room(registers.padded * block.rows * registers.line)
+        self._row_gradient: Vector = room(self._rows.size)
+        guard = 2 * registers.vectors.lanes**2
+        self._arranged: Vector = room(block.rows * block.reach * registers.padded, guard)
+        self._bias, self._bias_gradient = room(registers.padded), room(registers.padded)
+        self.bias, self.bias_gradient = (
+            torch.from_numpy(part)[: block.outputs] for part in (self._bias, self._bias_gradient)
+        )
+        self.weight, self.weight_gradient = self._in_shape(self._rows), self._in_shape(self._row_gradient)
 
     def _in_shape(self, rows: Vector) -> torch.Tensor:
-        block, line = self.registers.block, self.registers.line
-        wide = torch.from_numpy(rows).view(block.outputs, block.rows, line)[:, :, : block.reach]
-        return wide.unflatten(2, (block.columns, block.inputs)).permute(0, 3, 1, 2)
+        block, registers = self.registers.block, self.registers
+        wide = torch.from_numpy(rows).view(registers.padded, block.rows, registers.line)
+        real = wide[: block.outputs, :, : block.reach]
+        return real.unflatten(2, (block.columns, block.inputs)).permute(0, 3, 1, 2)
 
     def load(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         self.weight.copy_(weight)
@@ -39,34 +41,55 @@ class Layer:
 
     def _arrange(self) -> None:
         block, registers = self.registers.block, self.registers
-        loops.arranged(self.rows, block.rows, block.reach, registers.line, block.outputs, registers.padded,
-                       registers.vectors.lanes, self.arranged)  # fmt: skip
+        loops.arranged(self._rows, block.rows, block.reach, registers.line, registers.padded, registers.vectors.lanes,
+                       self._arranged, registers.for_tiles[2])  # fmt: skip
 
-    def forward(self, plan: Plan, own: Room, x: Vector, out: Vector, keep: bool) -> None:
-        """out ← what the block makes of x; with `keep`, `own` remembers what the backward pass needs of it."""
-        block, registers = self.registers.block, self.registers
-        loops.forward(x, plan.pixels, plan.places, self.arranged, self._bias, own.tmp, out, own.chosen, block.rows,
-                      plan.source.row, block.reach, block.outputs, block.window, registers.tiles, block.relu, keep,
-                      registers.vectors.lanes, registers.vectors.pixels, *registers.for_tiles)  # fmt: skip
+    def forward(self, plan: Plan, scratch: Scratch, x: Vector, out: Vector, chosen: Chosen | None) -> None:
+        """out ← what the block makes of x; `chosen` ← what the backward pass needs of it."""
+        block, registers, keep = self.registers.block, self.registers, chosen is not None
+        loops.forward(x, plan.pixels, plan.places, self._arranged, self._bias, scratch.tmp, out,
+                      scratch.nothing if chosen is None else chosen, block.rows, plan.source.row, block.reach,
+                      block.outputs, block.window, registers.tiles, block.relu, keep, registers.vectors.lanes,
+                      registers.vectors.pixels, *registers.for_tiles)  # fmt: skip
 
-    def find_weight_gradient(self, plan: Plan, own: Room, x: Vector, gradient: Vector) -> None:
-        """Of what `gradient` is the gradient of, by weights and bias."""
-        block, registers = self.registers.block, self.registers
-        loops.weight_gradient(x, plan.pixels, plan.places, gradient, own.chosen, self.row_gradient, self._bias_gradient,
-                              own.scales, own.offsets, own.counts, block.rows, plan.source.row, registers.line,
-                              block.outputs, registers.padded, block.window, plan.group, registers.gathered[0],
-                              registers.width, registers.for_gradients)  # fmt: skip
+    def backward(
+        self, plan: Plan, scratch: Scratch, x: Vector, chosen: Chosen, gradient: Vector, dx: Vector | None
+    ) -> None:
+        """The gradients by weights and bias, and by the input where `dx` is given, where `gradient` is by the output.
 
-    def find_input_gradient(self, plan: Plan, own: Room, gradient: Vector, dx: Vector) -> None:
-        """The same by the input."""
+        Infinity or NaN times zero is NaN, so that what is zero may be left out only where all is finite. Else torch
+        multiplies everything.
+        """
+        if not all(loops.finite(part.view(np.uint32)) for part in (gradient, x, self._rows)):
+            self._backward_by_torch(plan, x, gradient, dx)
+            return
         block, registers = self.registers.block, self.registers
-        loops.input_gradient(self.rows, plan.pixels, plan.places, gradient, own.chosen, dx, own.scales, own.offsets,
-                             own.counts, block.rows, plan.source.row, registers.line, block.outputs, registers.padded,
-                             block.window, plan.group, registers.gathered[0], registers.width,
-                             registers.for_gradients)  # fmt: skip
+        shape = (block.rows, plan.source.row, registers.line, block.outputs, registers.padded, block.window, plan.group,
+                 registers.gathered[0], registers.width, registers.for_gradients)  # fmt: skip
+        lists = scratch.scales, scratch.offsets, scratch.ends
+        loops.weight_gradient(x, plan.pixels, plan.places, gradient, chosen, self._row_gradient, self._bias_gradient,
+                              *lists, *shape)  # fmt: skip
+        if dx is not None:
+            loops.input_gradient(self._rows, plan.pixels, plan.places, gradient, chosen, dx, *lists, *shape)
+
+    @torch.enable_grad()
+    def _backward_by_torch(self, plan: Plan, x: Vector, gradient: Vector, dx: Vector | None) -> None:
+        inputs = [part.detach().clone().requires_grad_() for part in (plan.source.inner(x), self.weight, self.bias)]
+        by = torch.autograd.grad(by_torch(self.registers.block, *inputs), inputs, plan.target.inner(gradient))
+        parts = None if dx is None else plan.source.inner(dx), self.weight_gradient, self.bias_gradient
+        for part, new in zip(parts, by, strict=True):
+            if part is not None:
+                part.copy_(new)
 
     def descend(self, stepsize: float) -> None:
         """A step along the gradient that was found last."""
-        loops.descend(self.rows, self.row_gradient, self._bias, self._bias_gradient, np.float32(stepsize),
+        loops.descend(self._rows, self._row_gradient, self._bias, self._bias_gradient, np.float32(stepsize),
                       self.registers.block.reach, self.registers.line)  # fmt: skip
         self._arrange()
+
+
+def by_torch(block: Block, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """What the block makes of x, by torch's operators."""
+    y = conv2d(x, weight, bias, block.stride, block.padding)
+    y = max_pool2d(y, block.pool) if block.pool > 1 else y
+    return relu(y) if block.relu else y

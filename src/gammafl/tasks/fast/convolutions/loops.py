@@ -13,10 +13,13 @@ from typing import Any
 import numpy as np
 
 from gammafl.core.jit import compiled_with
+from gammafl.core.kernels import MAGNITUDE
 from gammafl.tasks.fast.convolutions import microkernels
-from gammafl.tasks.fast.convolutions.microkernels import DEAD, gather, pool, tile
+from gammafl.tasks.fast.convolutions.microkernels import DEAD, gather, pool, tile, transpose
 
 compiled = compiled_with(microkernels)
+
+INFINITY = np.uint32(0x7F800000)
 
 
 @compiled
@@ -53,28 +56,34 @@ def forward(x: Any, pixels: Any, places: Any, w: Any, bias: Any, tmp: Any, out: 
 
 @compiled
 def weight_gradient(x: Any, pixels: Any, places: Any, g: Any, chosen: Any, dw: Any, db: Any, scales: Any, offsets: Any,
-                    counts: Any, rows: int, row: int, line: int, channels: int, padded: int, window: int, group: int,
+                    ends: Any, rows: int, row: int, line: int, channels: int, padded: int, window: int, group: int,
                     at_once: int, width: int, shape: Any) -> None:  # fmt: skip
-    """dw ← Σ gradient · rows of x, as [channels][rows][line]; db ← Σ gradient. `group` windows at a time."""
+    """dw ← Σ gradient · rows of x, as [channels][rows][line]; db ← Σ gradient. `group` windows at a time.
+
+    For each channel, those of the windows whose gradient counts are listed. Indices are unsigned, which spares the test
+    for negative ones.
+    """
     dw[:] = 0
     db[:] = 0
-    room = group + 1
+    room = np.uint64(group + 1)
     for start in range(0, places.size, group):
-        counts[:] = 0
+        for c in range(np.uint64(channels)):
+            ends[c] = c * room
         for i in range(start, min(start + group, places.size)):
-            place = places[i]
-            for c in range(channels):
-                k, s, n = chosen[i * padded + c], g[place + c], counts[c]
-                counts_too = (k != DEAD) & (s != 0)
-                scales[c * room + n] = s
-                offsets[c * room + n] = pixels[i * window + (k if counts_too else 0)]
-                counts[c] = n + counts_too
-                db[c] += s if counts_too else np.float32(0)
+            slopes, largest = g[places[i] : places[i] + channels], chosen[i * padded : i * padded + channels]
+            of_window = pixels[i * window : (i + 1) * window]
+            for c in range(np.uint64(channels)):
+                db[c] += slopes[c] if largest[c] != DEAD else np.float32(0)
+            for c in range(np.uint64(channels)):
+                p, n = np.uint64(largest[c]), ends[c]
+                counts = (p != np.uint64(DEAD)) & (slopes[c] != 0)
+                scales[n] = slopes[c]
+                offsets[n] = of_window[p if counts else np.uint64(0)]
+                ends[c] = n + np.uint64(counts)
         for c in range(channels):
-            begin = c * room
             for k in range(0, rows, at_once):
                 for b in range(0, line, width):
-                    gather(x, scales, offsets, begin, begin + counts[c], k * row + b, row, dw,
+                    gather(x, scales, offsets, c * (group + 1), np.int64(ends[c]), k * row + b, row, dw,
                            (c * rows + k) * line + b, line, shape)  # fmt: skip
 
 
@@ -82,41 +91,48 @@ def weight_gradient(x: Any, pixels: Any, places: Any, g: Any, chosen: Any, dw: A
 def input_gradient(w: Any, pixels: Any, places: Any, g: Any, chosen: Any, dx: Any, scales: Any, offsets: Any, ends: Any,
                    rows: int, row: int, line: int, channels: int, padded: int, window: int, group: int, at_once: int,
                    width: int, shape: Any) -> None:  # fmt: skip
-    """dx ← Σ gradient · rows of w, which is [channels][rows][line]. `group` windows at a time."""
+    """dx ← Σ gradient · rows of w, which is [channels][rows][line]. `group` windows at a time.
+
+    For each pixel, the channels whose gradient counts there are listed.
+    """
     dx[:] = 0
+    of_channel = np.uint64(rows * line)
     for start in range(0, places.size, group):
-        end, n = min(start + group, places.size), 0
+        end, n = min(start + group, places.size), np.uint64(0)
         for i in range(start, end):
-            place = places[i]
+            slopes, largest = g[places[i] : places[i] + channels], chosen[i * padded : i * padded + channels]
             for p in range(window):
-                for c in range(channels):
-                    s = g[place + c]
-                    scales[n] = s
-                    offsets[n] = c * rows * line
-                    n += (chosen[i * padded + c] == p) & (s != 0)
+                for c in range(np.uint64(channels)):
+                    scales[n] = slopes[c]
+                    offsets[n] = c * of_channel
+                    n += np.uint64((largest[c] == p) & (slopes[c] != 0))
                 ends[(i - start) * window + p] = n
         for k in range(0, rows, at_once):
             for b in range(0, line, width):
                 begin = 0
                 for j in range((end - start) * window):
-                    if ends[j] > begin:
-                        gather(w, scales, offsets, begin, ends[j], k * line + b, line, dx,
+                    upto = np.int64(ends[j])
+                    if upto > begin:
+                        gather(w, scales, offsets, begin, upto, k * line + b, line, dx,
                                pixels[start * window + j] + k * row + b, row, shape)  # fmt: skip
-                        begin = ends[j]
+                        begin = upto
 
 
 @compiled
-def arranged(w: Any, rows: int, reach: int, line: int, channels: int, padded: int, lanes: int, to: Any) -> None:
-    """to ← [channels][rows][line] as the forward pass wants it: blocks of one or two vectors of channels."""
+def arranged(w: Any, rows: int, reach: int, line: int, padded: int, lanes: int, to: Any, one: Any) -> None:
+    """to ← [channels][rows][line] as the forward pass wants it: blocks of one or two vectors of channels.
+
+    A square of lanes × lanes numbers at a time; what is written beyond a row's end, the next row overwrites.
+    """
     channel = 0
     while channel < padded:
         width = 2 * lanes if channel + 2 * lanes <= padded else lanes
         block = rows * reach * channel
-        for c in range(channel, min(channel + width, channels)):
-            for k in range(rows):
-                at, place = (c * rows + k) * line, block + k * reach * width + c - channel
-                for r in range(reach):
-                    to[place + r * width] = w[at + r]
+        for k in range(rows):
+            for r in range(0, reach, lanes):
+                for c in range(0, width, lanes):
+                    transpose(w, ((channel + c) * rows + k) * line + r, rows * line, to,
+                              block + (k * reach + r) * width + c, width, one)  # fmt: skip
         channel += width
 
 
@@ -128,3 +144,12 @@ def descend(w: Any, dw: Any, bias: Any, db: Any, stepsize: Any, reach: int, line
             w[r] -= stepsize * dw[r]
     for c in range(bias.size):
         bias[c] -= stepsize * db[c]
+
+
+@compiled
+def finite(x: Any) -> bool:
+    """Whether neither infinity nor NaN is among the numbers, which are given by their bits."""
+    largest = np.uint32(0)
+    for i in range(x.size):
+        largest = max(largest, np.uint32(x[i] & MAGNITUDE))
+    return largest < INFINITY

@@ -93,6 +93,14 @@ class Emitter:
         function = cgutils.get_or_insert_function(self.builder.module, kind, name)
         self.builder.store(self.builder.call(function, [one, two, self.builder.load(to)]), to)
 
+    def shuffled(self, one: Any, two: Any) -> tuple[Any, Any]:
+        """Their numbers in turn, as two vectors."""
+        half = self.lanes // 2
+        turns = [start + i for i in range(self.lanes) for start in (0, self.lanes)]
+        kind = ir.VectorType(WORD, self.lanes)
+        first, second = (ir.Constant(kind, turns[part : part + self.lanes]) for part in (0, 2 * half))
+        return self.builder.shuffle_vector(one, two, first), self.builder.shuffle_vector(one, two, second)
+
     def upto(self, count: Any) -> Any:
         """True in the first `count` lanes."""
         numbers = ir.Constant(ir.VectorType(INDEX, self.lanes), list(range(self.lanes)))
@@ -220,6 +228,27 @@ def _pool(context: Any, values: Any, at: Any, step: Any, window: Any, relu: Any,
     return signature, generate
 
 
+def _transpose(context: Any, m: Any, at: Any, line: Any, out: Any, to: Any, width: Any, shape: Any) -> Any:
+    """out[to + i·width + j] = m[at + j·line + i], for i, j < lanes of `shape` = (lanes,)."""
+    (lanes,) = shape.numbers
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        emit = Emitter(context, builder, signature, arguments, lanes)
+        m, at, line, out, to, width, _ = emit.arguments
+        times = [ir.Constant(INDEX, i) for i in range(lanes)]
+        vectors = [emit.load(emit.at(m, at, builder.mul(line, i))) for i in times]
+        half = lanes // 2
+        for _ in range(half.bit_length()):  # the first and the second half are shuffled like cards, log2(lanes) times
+            pairs = [emit.shuffled(vectors[j], vectors[j + half]) for j in range(half)]
+            vectors = [vector for pair in pairs for vector in pair]
+        for vector, i in zip(vectors, times, strict=True):
+            emit.store(vector, emit.at(out, to, builder.mul(width, i)))
+        return context.get_dummy_value()
+
+    number = types.int64
+    return types.void(m, number, number, out, number, number, shape), generate
+
+
 def _bit(builder: Any, flag: Any) -> Any:
     return flag if flag.type == ir.IntType(1) else builder.trunc(flag, ir.IntType(1))
 
@@ -227,4 +256,5 @@ def _bit(builder: Any, flag: Any) -> Any:
 tile: Callable[..., None] = cast(Any, intrinsic(_tile))
 gather: Callable[..., None] = cast(Any, intrinsic(_gather))
 pool: Callable[..., None] = cast(Any, intrinsic(_pool))
+transpose: Callable[..., None] = cast(Any, intrinsic(_transpose))
 """For compiled code."""

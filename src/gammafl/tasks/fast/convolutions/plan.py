@@ -6,6 +6,7 @@ from math import lcm
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from gammafl.core.arrays import Vector
@@ -13,6 +14,7 @@ from gammafl.tasks.fast.convolutions.machine import Vectors
 from gammafl.tasks.fast.convolutions.microkernels import Fixed
 
 Table = NDArray[np.int32]
+Chosen = NDArray[np.uint8]
 CACHE = 16_384
 """float32 numbers of the input that are worked on at a time: some tens of kilobytes, which stay in the nearest caches."""
 
@@ -69,6 +71,11 @@ class Images:
     def shape(self) -> tuple[int, int, int, int]:
         """With the margin."""
         return self.count, self.height + 2 * self.margin, self.width + 2 * self.margin, self.channels
+
+    def inner(self, array: Vector) -> torch.Tensor:
+        """The images in `array` without their margin, in torch's shape: [count, channels, height, width]."""
+        images = torch.from_numpy(array[: self.size]).view(self.shape).permute(0, 3, 1, 2)
+        return images[:, :, self.margin : self.margin + self.height, self.margin : self.margin + self.width]
 
     def starts(self) -> Table:
         """Where each pixel begins, image by image and row by row."""
@@ -141,6 +148,16 @@ class Plan:
         """Windows of as many images as fit into the caches."""
         self._prove_bounds()
 
+    def source_room(self) -> Vector:
+        """For the images, or their gradients."""
+        return room(self.source.size, self.guard)
+
+    def target_room(self) -> Vector:
+        return room(self.target.size, self.guard)
+
+    def chosen_room(self) -> Chosen:
+        return room(len(self.places) * self.registers.padded, kind=np.uint8)
+
     @property
     def guard(self) -> int:
         """How many numbers after an array of images may be read, or written as they were."""
@@ -177,15 +194,14 @@ def room(size: int, guard: int = 0, kind: Any = np.float32) -> Any:
     return raw[start : start + (size + guard) * np.dtype(kind).itemsize].view(kind)
 
 
-class Room:
-    """What a block needs for a batch beside its weights, except the images themselves."""
+class Scratch:
+    """What a block works with while it is at it."""
 
     def __init__(self, plan: Plan) -> None:
         block, registers = plan.registers.block, plan.registers
-        windows = len(plan.places)
         self.tmp: Vector = room(registers.tiles * registers.vectors.pixels * registers.padded)
-        self.chosen: NDArray[np.uint8] = room(windows * registers.padded, kind=np.uint8)
-        entries = max((plan.group + 1) * block.outputs, 1)
+        self.nothing: Chosen = room(0, registers.vectors.lanes, np.uint8)
+        entries = (plan.group + 1) * block.outputs
         self.scales: Vector = room(entries)
         self.offsets: Table = room(entries, kind=np.int32)
-        self.counts: NDArray[np.int64] = room(max(block.outputs, plan.group * block.window), kind=np.int64)
+        self.ends: NDArray[np.uint64] = room(max(block.outputs, plan.group * block.window), kind=np.uint64)
