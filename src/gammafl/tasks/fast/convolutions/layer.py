@@ -83,6 +83,8 @@ class Layer:
 
     def descend(self, stepsize: float) -> None:
         """A step along the gradient that was found last."""
+        if not self.registers.block.bias:
+            self._bias_gradient[:] = 0
         loops.descend(self._rows, self._row_gradient, self._bias, self._bias_gradient, np.float32(stepsize),
                       self.registers.block.reach, self.registers.line)  # fmt: skip
         self._arrange()

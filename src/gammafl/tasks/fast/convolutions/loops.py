@@ -19,6 +19,8 @@ from gammafl.tasks.fast.convolutions.microkernels import DEAD, gather, pool, til
 
 compiled = compiled_with(microkernels)
 
+APART = 17
+"""Entries between the ends of two lists: with a power of two, all lists would want the same lines of the cache."""
 INFINITY = np.uint32(0x7F800000)
 
 
@@ -65,7 +67,7 @@ def weight_gradient(x: Any, pixels: Any, places: Any, g: Any, chosen: Any, dw: A
     """
     dw[:] = 0
     db[:] = 0
-    room = np.uint64(group + 1)
+    room = np.uint64(group + APART)
     for start in range(0, places.size, group):
         for c in range(np.uint64(channels)):
             ends[c] = c * room
@@ -83,7 +85,7 @@ def weight_gradient(x: Any, pixels: Any, places: Any, g: Any, chosen: Any, dw: A
         for c in range(channels):
             for k in range(0, rows, at_once):
                 for b in range(0, line, width):
-                    gather(x, scales, offsets, c * (group + 1), np.int64(ends[c]), k * row + b, row, dw,
+                    gather(x, scales, offsets, c * (group + APART), np.int64(ends[c]), k * row + b, row, dw,
                            (c * rows + k) * line + b, line, shape)  # fmt: skip
 
 

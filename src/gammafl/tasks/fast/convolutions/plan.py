@@ -1,6 +1,6 @@
 """The geometry of a convolution with ReLU and pooling: where everything lies, and that nothing lies outside."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import lcm
 from typing import Any
@@ -10,12 +10,13 @@ import torch
 from numpy.typing import NDArray
 
 from gammafl.core.arrays import Vector
+from gammafl.tasks.fast.convolutions.loops import APART
 from gammafl.tasks.fast.convolutions.machine import Vectors
 from gammafl.tasks.fast.convolutions.microkernels import Fixed
 
 Table = NDArray[np.int32]
 Chosen = NDArray[np.uint8]
-CACHE = 16_384
+CACHE = 16384
 """float32 numbers of the input that are worked on at a time: some tens of kilobytes, which stay in the nearest caches."""
 
 
@@ -31,6 +32,10 @@ class Block:
     padding: int = 0
     relu: bool = False
     pool: int = 1
+    bias: bool = True
+
+    def followed_by(self, relu: bool, pool: int) -> "Block":
+        return replace(self, relu=relu, pool=pool)
 
     @property
     def reach(self) -> int:
@@ -170,7 +175,7 @@ class Plan:
         assert last + block.reach <= self.source.size
         assert last + registers.line <= self.source.size + self.guard
         whole = -(-block.outputs // registers.vectors.lanes) * registers.vectors.lanes
-        assert int(self.places.max()) + whole <= self.target.size + self.guard
+        assert int(self.places.max()) + whole <= self.target.size + registers.vectors.lanes
         assert int(min(self.pixels.min(), self.places.min())) >= 0
         assert max(self.source.size, self.target.size) + self.guard < 2**31
         taken = registers.tiles * registers.vectors.pixels
@@ -201,7 +206,7 @@ class Scratch:
         block, registers = plan.registers.block, plan.registers
         self.tmp: Vector = room(registers.tiles * registers.vectors.pixels * registers.padded)
         self.nothing: Chosen = room(0, registers.vectors.lanes, np.uint8)
-        entries = (plan.group + 1) * block.outputs
+        entries = (plan.group + APART) * block.outputs
         self.scales: Vector = room(entries)
         self.offsets: Table = room(entries, kind=np.int32)
         self.ends: NDArray[np.uint64] = room(max(block.outputs, plan.group * block.window), kind=np.uint64)
