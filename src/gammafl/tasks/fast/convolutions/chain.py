@@ -1,19 +1,22 @@
-"""Local steps of a module of convolution blocks and linear layers, without a graph and without a gradient in memory.
+"""Local steps of a module of convolution blocks and linear layers, without a graph and without gradients in memory.
 
-Only the loss is torch's: all that is asked of it is its gradient by the module's outputs. From there the layers go back
-by themselves, each one making its own step as soon as the gradient by its input is known.
+Going back from the loss, each layer makes its own step as soon as the gradient by its input is known.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import nn
 
+from gammafl.core import kernels
 from gammafl.core.arrays import Vector
+from gammafl.tasks.fast.convolutions import loops
 from gammafl.tasks.fast.convolutions.layer import Layer
 from gammafl.tasks.fast.convolutions.machine import Vectors
-from gammafl.tasks.fast.convolutions.plan import Images, Plan, Registers, Scratch
+from gammafl.tasks.fast.convolutions.plan import Block, Chosen, Images, Plan, Registers, Scratch
 from gammafl.tasks.fast.convolutions.recognise import Parts, parts_of
 from gammafl.tasks.flat_module import FlatModule
 from gammafl.tasks.nested import Nested
@@ -25,172 +28,187 @@ REMEMBERED = 4
 """Sizes of batches that rooms are kept for."""
 
 
-class Chain:
-    """The module of `flat`, trained and evaluated by its parts.
+class Rooms:
+    """What layers, one after the other, need for batches of one size.
 
-    The weights of convolutions are in their layers as long as the chain works with them, those of linear layers in `flat`.
+    Between two layers there is one array: what the first one makes of its images, with the margin that the second wants.
+    """
+
+    def __init__(self, layers: Sequence[Layer], count: int, height: int, width: int) -> None:
+        self.layers = layers
+        self.plans: list[Plan] = []
+        blocks = [layer.registers.block for layer in layers]
+        images = Images(count, height, width, blocks[0].inputs, blocks[0].padding)
+        for layer, following in zip(layers, [*blocks[1:], None], strict=True):
+            self.plans.append(Plan(layer.registers, images, following.padding if following else 0))
+            images = self.plans[-1].target
+        self.arrays = self._arrays()
+        self.input, self.output = self.plans[0].source.inner(self.arrays[0]), images.inner(self.arrays[-1])
+        self.scratch = [Scratch(plan) for plan in self.plans]
+
+    def _arrays(self) -> list[Vector]:
+        return [*(plan.source_room() for plan in self.plans), self.plans[-1].target_room()]
+
+    @cached_property
+    def gradients(self) -> list[Vector]:
+        return self._arrays()
+
+    @cached_property
+    def input_gradient(self) -> torch.Tensor:
+        return self.plans[0].source.inner(self.gradients[0])
+
+    @cached_property
+    def output_gradient(self) -> torch.Tensor:
+        return self.plans[-1].target.inner(self.gradients[-1])
+
+    @cached_property
+    def chosen(self) -> list[Chosen]:
+        return [plan.chosen_room() for plan in self.plans]
+
+    def forward(self, inputs: torch.Tensor, keep: bool) -> torch.Tensor:
+        """What the layers make of the inputs; with `keep`, so that they can go back."""
+        self.input.copy_(inputs.view(self.input.shape))
+        for number, layer in enumerate(self.layers):
+            chosen = self.chosen[number] if keep else None
+            layer.forward(self.plans[number], self.scratch[number], *self.arrays[number : number + 2], chosen)
+        return self.output
+
+    def descend(self, gradient: torch.Tensor, stepsize: float, further: bool) -> None:
+        """A step of each layer, where `gradient` is by the output; with `further`, finds that by the input."""
+        self.output_gradient.copy_(gradient.view(self.output_gradient.shape))
+        for number in reversed(range(len(self.layers))):
+            by_input, by_output = self.gradients[number : number + 2]
+            arrays = self.arrays[number], self.chosen[number], by_output, by_input if number or further else None
+            self.layers[number].descend(self.plans[number], self.scratch[number], *arrays, stepsize)
+
+
+class Chain:
+    """The module of `flat`, trained and evaluated by its parts, which hold the weights as long as they work.
+
+    A linear layer is a block too: a convolution of 1×1 pixels on images of one pixel, with its features for channels.
     """
 
     def __init__(self, flat: FlatModule, parts: Parts, vectors: Vectors) -> None:
         self.flat = flat
-        self._blocks = [
-            (Layer(Registers(found.block, vectors)), found.convolution) for found in parts.blocks
-        ]
-        self._linear = [_Linear(layer, relu) for layer, relu in parts.linear]
-        self._rooms: dict[tuple[int, ...], _Rooms | None] = {}
+        linear = [Block(layer.in_features, layer.out_features, 1, 1, relu=relu, bias=layer.bias is not None)
+                  for layer, relu in parts.linear]  # fmt: skip
+        self._blocks = [Layer(Registers(found.block, vectors)) for found in parts.blocks]
+        self._linear = [Layer(Registers(block, vectors)) for block in linear]
+        self._of_images: dict[tuple[int, ...], Rooms] = {}
+        self._of_features: dict[int, Rooms] = {}
 
+    @torch.no_grad()
     def load(self, model: Vector) -> None:
-        self.flat.load(model)
-        self._take()
+        self._take(self.flat.parts(model))
 
+    def _take(self, tensors: Sequence[torch.Tensor]) -> None:
+        left = iter(tensors)
+        for layer in (*self._blocks, *self._linear):
+            layer.load(next(left), next(left) if layer.registers.block.bias else None)
+
+    def _weights(self) -> list[torch.Tensor]:
+        """Those of the layers, in the order of the flat vector."""
+        both = [(layer.weight, layer.bias) if layer.registers.block.bias else (layer.weight,)
+                for layer in (*self._blocks, *self._linear)]  # fmt: skip
+        return [tensor for tensors in both for tensor in tensors]
+
+    @torch.no_grad()
     def difference(self, model: Vector, out: Vector) -> float:
         """out = model − weights; returns its largest magnitude."""
-        self._give_back()
-        return self.flat.difference(model, out)
+        for before, weights, result in zip(self.flat.parts(model), self._weights(), self.flat.parts(out), strict=True):
+            torch.sub(before, weights.view(before.shape) if before.dim() == 2 else weights, out=result)
+        return kernels.largest_magnitude(out)
 
-    @torch.no_grad()
-    def _take(self) -> None:
-        for layer, convolution in self._blocks:
-            layer.load(convolution.weight, convolution.bias)
-
-    @torch.no_grad()
-    def _give_back(self) -> None:
-        for layer, convolution in self._blocks:
-            convolution.weight.copy_(layer.weight)
-            if convolution.bias is not None:
-                convolution.bias.copy_(layer.bias)
+    @contextmanager
+    def _in_module(self) -> Iterator[nn.Module]:
+        """The module with the weights of the layers, which then take them back."""
+        parameters = list(self.flat.parameters.values())
+        with torch.no_grad():
+            for parameter, weights in zip(parameters, self._weights(), strict=True):
+                parameter.copy_(weights.view(parameter.shape) if parameter.dim() == 2 else weights)
+        yield self.flat.module
+        with torch.no_grad():
+            self._take(parameters)
 
     def step(self, objective: Objective, inputs: Nested, targets: Nested, stepsize: float) -> float:
-        """x ← x − γ·∇loss(x); returns the loss. What the chain can't take is the module's."""
-        rooms = self._rooms_for(inputs)
-        if rooms is None:
-            self._give_back()
-            loss, _ = objective(self.flat.module, inputs, targets)
-            self.flat.step(loss, stepsize)
-            self._take()
+        """x ← x − γ·∇loss(x); returns the loss. What the layers can't take is the module's."""
+        if not self._takes(inputs):
+            with self._in_module() as module:
+                loss, _ = objective(module, inputs, targets)
+                self.flat.step(loss, stepsize)
             return loss.item()
-        outputs = self._forward(rooms, inputs).requires_grad_()
-        loss, _ = objective(lambda _: outputs, inputs, targets)
-        (gradient,) = torch.autograd.grad(loss, outputs, allow_unused=True)
-        if gradient is not None:
-            self._descend(rooms, gradient, stepsize)
-        return loss.item()
-
-    @torch.no_grad()
-    def _forward(self, rooms: "_Rooms", inputs: torch.Tensor) -> torch.Tensor:
-        rooms.sources[0].copy_(inputs)
-        for number, (layer, _) in enumerate(self._blocks):
-            layer.forward(rooms.plans[number], rooms.scratch[number], *rooms.arrays[number : number + 2],
-                          rooms.chosen[number])  # fmt: skip
-        features = rooms.result.flatten(1)
-        for linear in self._linear:
-            features = linear(features)
-        return features
-
-    @torch.no_grad()
-    def _descend(self, rooms: "_Rooms", gradient: torch.Tensor, stepsize: float) -> None:
-        for linear in reversed(self._linear):
-            gradient = linear.descend(gradient, stepsize)
-        rooms.result_gradient.copy_(gradient.view(rooms.result_gradient.shape))
-        for number in reversed(range(len(self._blocks))):
-            layer, plan, x = self._blocks[number][0], rooms.plans[number], rooms.arrays[number]
-            by_output, by_input = rooms.gradients[number + 1], rooms.gradients[number] if number else None
-            layer.backward(plan, rooms.scratch[number], x, rooms.chosen[number], by_output, by_input)
-            layer.descend(stepsize)
+        with torch.no_grad():
+            images = self._rooms_of_images(inputs)
+            outputs = images.forward(inputs, keep=True).flatten(1)
+            features = self._rooms_of_features(len(inputs)) if self._linear else None
+            if features is not None:
+                outputs = features.forward(outputs, keep=True).flatten(1)
+        value, gradient = _slopes(objective, outputs, targets)
+        if gradient is None:
+            return value
+        with torch.no_grad():
+            if features is not None:
+                features.descend(gradient, stepsize, further=True)
+                gradient = features.input_gradient
+            images.descend(gradient, stepsize, further=False)
+        return value
 
     @torch.no_grad()
     def __call__(self, *inputs: Any, **named: Any) -> Any:
-        """The module's outputs, of which nothing is kept."""
+        """The module's outputs."""
         if named or len(inputs) != 1 or not self._takes(inputs[0]):
-            self._give_back()
-            return self.flat.module(*inputs, **named)
-        features = torch.cat([self._features(part) for part in inputs[0].split(AT_ONCE)])
-        for linear in self._linear:
-            features = linear(features)
-        return features
+            with self._in_module() as module:
+                return module(*inputs, **named)
+        parts = inputs[0].split(AT_ONCE)
+        outputs = torch.cat([self._rooms_of_images(part).forward(part, keep=False).flatten(1) for part in parts])
+        if not self._linear:
+            return outputs
+        return self._rooms_of_features(len(outputs)).forward(outputs, keep=False).flatten(1).clone()
 
-    def _features(self, images: torch.Tensor) -> torch.Tensor:
-        rooms = self._rooms_for(images)
-        assert rooms is not None
-        rooms.sources[0].copy_(images)
-        for number, (layer, _) in enumerate(self._blocks):
-            layer.forward(rooms.plans[number], rooms.scratch[number], *rooms.arrays[number : number + 2], None)
-        return rooms.result.flatten(1)
+    def _rooms_of_images(self, images: torch.Tensor) -> Rooms:
+        return _remembered(self._of_images, tuple(images.shape), self._blocks, len(images), *images.shape[2:])
 
-    def _rooms_for(self, inputs: Nested) -> "_Rooms | None":
-        if not self._takes(inputs):
-            return None
-        shape = tuple(inputs.shape)
-        if shape not in self._rooms:
-            if len(self._rooms) >= REMEMBERED:
-                self._rooms.clear()
-            self._rooms[shape] = _Rooms([layer.registers for layer, _ in self._blocks], shape)
-        return self._rooms[shape]
+    def _rooms_of_features(self, count: int) -> Rooms:
+        return _remembered(self._of_features, count, self._linear, count, 1, 1)
 
     def _takes(self, inputs: Nested) -> bool:
         """Whether these are images of a size that makes sense to each layer."""
         plain = isinstance(inputs, torch.Tensor) and inputs.dim() == 4 and inputs.dtype == torch.float32
         if not plain or len(inputs) == 0 or inputs.requires_grad:
             return False
-        channels, size = inputs.shape[1], tuple(inputs.shape[2:])
-        for layer, _ in self._blocks:
+        channels, height, width = inputs.shape[1:]
+        for layer in self._blocks:
             block = layer.registers.block
-            if block.inputs != channels:
+            if block.inputs != channels or min(block.result(height, width)) < 1:
                 return False
-            channels, size = block.outputs, block.result(*size)
-            if min(size) < 1:
+            channels, (height, width) = block.outputs, block.result(height, width)
+        features = channels * height * width
+        for layer in self._linear:
+            if layer.registers.block.inputs != features:
                 return False
-        features = channels * size[0] * size[1]
-        for linear in self._linear:
-            if linear.weight.shape[1] != features:
-                return False
-            features = linear.weight.shape[0]
+            features = layer.registers.block.outputs
         return True
 
 
-class _Rooms:
-    """What the blocks of a chain need for batches of one shape.
-
-    Between two blocks there is one array: what the first one makes of its images, with the margin that the second wants.
-    """
-
-    def __init__(self, registers: Sequence[Registers], shape: tuple[int, ...]) -> None:
-        count, channels, height, width = shape
-        self.plans: list[Plan] = []
-        images = Images(count, height, width, channels, registers[0].block.padding)
-        for own, following in zip(registers, [*registers[1:], None], strict=True):
-            self.plans.append(Plan(own, images, following.block.padding if following else 0))
-            images = self.plans[-1].target
-        last = self.plans[-1]
-        self.arrays = [*(plan.source_room() for plan in self.plans), last.target_room()]
-        self.gradients = [*(plan.source_room() for plan in self.plans), last.target_room()]
-        self.scratch = [Scratch(plan) for plan in self.plans]
-        self.chosen = [plan.chosen_room() for plan in self.plans]
-        self.sources = [plan.source.inner(array) for plan, array in zip(self.plans, self.arrays, strict=False)]
-        self.result, self.result_gradient = last.target.inner(self.arrays[-1]), last.target.inner(self.gradients[-1])
+def _remembered(known: dict[Any, Rooms], key: Any, layers: Sequence[Layer], *size: int) -> Rooms:
+    if key not in known:
+        if len(known) >= REMEMBERED:
+            known.clear()
+        known[key] = Rooms(layers, *size)
+    return known[key]
 
 
-class _Linear:
-    """A linear layer whose weights are torch's."""
-
-    def __init__(self, layer: nn.Linear, relu: bool) -> None:
-        self.weight, self.bias, self.relu = layer.weight, layer.bias, relu
-        self._inputs = self._outputs = torch.empty(0)
-
-    def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
-        outputs = nn.functional.linear(inputs, self.weight, self.bias)
-        self._inputs, self._outputs = inputs, outputs.relu_() if self.relu else outputs
-        return self._outputs
-
-    def descend(self, gradient: torch.Tensor, stepsize: float) -> torch.Tensor:
-        """A step, where `gradient` is by the last outputs; returns that by the inputs."""
-        if self.relu:
-            gradient = torch.ops.aten.threshold_backward(gradient, self._outputs, 0)
-        by_inputs = gradient @ self.weight
-        self.weight.addmm_(gradient.t(), self._inputs, alpha=-stepsize)
-        if self.bias is not None:
-            self.bias.sub_(gradient.sum(0), alpha=stepsize)
-        return by_inputs
+def _slopes(objective: Objective, outputs: torch.Tensor, targets: Nested) -> tuple[float, torch.Tensor | None]:
+    """The loss, and its gradient by the outputs."""
+    usual = objective.loss is nn.functional.cross_entropy and isinstance(targets, torch.Tensor)
+    if usual and targets.dtype == torch.int64 and targets.shape == outputs.shape[:1]:
+        slopes = torch.empty_like(outputs)
+        loss = loops.cross_entropy(outputs.numpy(), targets.numpy(), slopes.numpy())
+        if loss != loops.NO_CLASS:
+            return loss, slopes
+    leaf = outputs.detach().requires_grad_()
+    mean, _ = objective(lambda _: leaf, leaf, targets)
+    return mean.item(), torch.autograd.grad(mean, leaf, allow_unused=True)[0]
 
 
 def chain_of(flat: FlatModule, vectors: Vectors | None) -> Chain | None:

@@ -8,6 +8,8 @@ from gammafl.core.arrays import Vector
 from gammafl.tasks.fast.convolutions import loops
 from gammafl.tasks.fast.convolutions.plan import Block, Chosen, Plan, Registers, Scratch, room
 
+NOTHING = np.empty(0, np.float32)
+
 
 class Layer:
     """The weights of a block, twice: as rows for the backward pass, and arranged for the forward pass.
@@ -34,7 +36,7 @@ class Layer:
         return real.unflatten(2, (block.columns, block.inputs)).permute(0, 3, 1, 2)
 
     def load(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
-        self.weight.copy_(weight)
+        self.weight.copy_(weight.view(self.weight.shape) if weight.dim() == 2 else weight)
         if bias is not None:
             self.bias.copy_(bias)
         self._arrange()
@@ -50,27 +52,39 @@ class Layer:
         loops.forward(x, plan.pixels, plan.places, self._arranged, self._bias, scratch.tmp, out,
                       scratch.nothing if chosen is None else chosen, block.rows, plan.source.row, block.reach,
                       block.outputs, block.window, registers.tiles, block.relu, keep, registers.vectors.lanes,
-                      registers.vectors.pixels, *registers.for_tiles)  # fmt: skip
+                      registers.pixels, *registers.for_tiles)  # fmt: skip
 
     def backward(
         self, plan: Plan, scratch: Scratch, x: Vector, chosen: Chosen, gradient: Vector, dx: Vector | None
     ) -> None:
-        """The gradients by weights and bias, and by the input where `dx` is given, where `gradient` is by the output.
-
-        Infinity or NaN times zero is NaN, so that what is zero may be left out only where all is finite. Else torch
-        multiplies everything.
-        """
-        if not all(loops.finite(part.view(np.uint32)) for part in (gradient, x, self._rows)):
+        """The gradients by weights and bias, and by the input where `dx` is given, where `gradient` is by the output."""
+        self._row_gradient[:] = 0
+        if not self._backward(plan, scratch, x, chosen, gradient, dx, self._row_gradient, 1.0):
             self._backward_by_torch(plan, x, gradient, dx)
-            return
+
+    def descend(
+        self, plan: Plan, scratch: Scratch, x: Vector, chosen: Chosen, gradient: Vector, dx: Vector | None, step: float
+    ) -> None:
+        """weights ← weights − step · gradient, without a gradient in memory; dx ← the gradient by the input."""
+        if not self._backward(plan, scratch, x, chosen, gradient, dx, self._rows, -step):
+            self._backward_by_torch(plan, x, gradient, dx)
+            self.weight.sub_(self.weight_gradient, alpha=step)
+        if self.registers.block.bias:
+            self.bias.sub_(self.bias_gradient, alpha=step)
+        self._arrange()
+
+    def _backward(self, plan: Plan, scratch: Scratch, x: Vector, chosen: Chosen, gradient: Vector, dx: Vector | None,
+                  to: Vector, factor: float) -> bool:  # fmt: skip
+        """False where something is not finite.
+
+        Infinity or NaN times zero is NaN, so that what is zero may be left out only where all is finite.
+        """
         block, registers = self.registers.block, self.registers
-        shape = (block.rows, plan.source.row, registers.line, block.outputs, registers.padded, block.window, plan.group,
-                 registers.gathered[0], registers.width, registers.for_gradients)  # fmt: skip
-        lists = scratch.scales, scratch.offsets, scratch.ends
-        loops.weight_gradient(x, plan.pixels, plan.places, gradient, chosen, self._row_gradient, self._bias_gradient,
-                              *lists, *shape)  # fmt: skip
-        if dx is not None:
-            loops.input_gradient(self._rows, plan.pixels, plan.places, gradient, chosen, dx, *lists, *shape)
+        return loops.backward(
+            x, plan.pixels, plan.places, gradient, chosen, self._rows, NOTHING if dx is None else dx, to,
+            self._bias_gradient, np.float32(factor), scratch.scales, scratch.offsets, scratch.ends, block.rows,
+            plan.source.row, block.reach, registers.line, block.outputs, registers.padded, block.window, plan.group,
+            registers.gathered[0], registers.width, registers.for_gradients)  # fmt: skip
 
     @torch.enable_grad()
     def _backward_by_torch(self, plan: Plan, x: Vector, gradient: Vector, dx: Vector | None) -> None:
@@ -80,14 +94,6 @@ class Layer:
         for part, new in zip(parts, by, strict=True):
             if part is not None:
                 part.copy_(new)
-
-    def descend(self, stepsize: float) -> None:
-        """A step along the gradient that was found last."""
-        if not self.registers.block.bias:
-            self._bias_gradient[:] = 0
-        loops.descend(self._rows, self._row_gradient, self._bias, self._bias_gradient, np.float32(stepsize),
-                      self.registers.block.reach, self.registers.line)  # fmt: skip
-        self._arrange()
 
 
 def by_torch(block: Block, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:

@@ -21,6 +21,7 @@ compiled = compiled_with(microkernels)
 
 APART = 17
 """Entries between the ends of two lists: with a power of two, all lists would want the same lines of the cache."""
+NO_CLASS = -1.0
 INFINITY = np.uint32(0x7F800000)
 
 
@@ -57,67 +58,94 @@ def forward(x: Any, pixels: Any, places: Any, w: Any, bias: Any, tmp: Any, out: 
 
 
 @compiled
-def weight_gradient(x: Any, pixels: Any, places: Any, g: Any, chosen: Any, dw: Any, db: Any, scales: Any, offsets: Any,
-                    ends: Any, rows: int, row: int, line: int, channels: int, padded: int, window: int, group: int,
-                    at_once: int, width: int, shape: Any) -> None:  # fmt: skip
-    """dw ← Σ gradient · rows of x, as [channels][rows][line]; db ← Σ gradient. `group` windows at a time.
-
-    For each channel, those of the windows whose gradient counts are listed. Indices are unsigned, which spares the test
-    for negative ones.
-    """
-    dw[:] = 0
-    db[:] = 0
-    room = np.uint64(group + APART)
-    for start in range(0, places.size, group):
-        for c in range(np.uint64(channels)):
-            ends[c] = c * room
-        for i in range(start, min(start + group, places.size)):
-            slopes, largest = g[places[i] : places[i] + channels], chosen[i * padded : i * padded + channels]
-            of_window = pixels[i * window : (i + 1) * window]
-            for c in range(np.uint64(channels)):
-                db[c] += slopes[c] if largest[c] != DEAD else np.float32(0)
-            for c in range(np.uint64(channels)):
-                p, n = np.uint64(largest[c]), ends[c]
-                counts = (p != np.uint64(DEAD)) & (slopes[c] != 0)
-                scales[n] = slopes[c]
-                offsets[n] = of_window[p if counts else np.uint64(0)]
-                ends[c] = n + np.uint64(counts)
-        for c in range(channels):
-            for k in range(0, rows, at_once):
-                for b in range(0, line, width):
-                    gather(x, scales, offsets, c * (group + APART), np.int64(ends[c]), k * row + b, row, dw,
-                           (c * rows + k) * line + b, line, shape)  # fmt: skip
+def finite(numbers: Any) -> bool:
+    """Whether neither infinity nor NaN is among the numbers."""
+    largest, bits = np.uint32(0), numbers.view(np.uint32)
+    for i in range(bits.size):
+        largest = max(largest, np.uint32(bits[i] & MAGNITUDE))
+    return largest < INFINITY
 
 
 @compiled
-def input_gradient(w: Any, pixels: Any, places: Any, g: Any, chosen: Any, dx: Any, scales: Any, offsets: Any, ends: Any,
-                   rows: int, row: int, line: int, channels: int, padded: int, window: int, group: int, at_once: int,
-                   width: int, shape: Any) -> None:  # fmt: skip
-    """dx ← Σ gradient · rows of w, which is [channels][rows][line]. `group` windows at a time.
+def _list_by_channel(pixels: Any, places: Any, g: Any, chosen: Any, factor: Any, start: int, end: int, channels: int,
+                     padded: int, window: int, room: int, scales: Any, offsets: Any, ends: Any, totals: Any) -> None:  # fmt: skip
+    """For each channel: those of the windows from `start` to `end` whose gradient counts, and the total of it.
 
-    For each pixel, the channels whose gradient counts there are listed.
+    The lists are `room` apart. Indices are unsigned, which spares the test for negative ones.
     """
-    dx[:] = 0
-    of_channel = np.uint64(rows * line)
-    for start in range(0, places.size, group):
-        end, n = min(start + group, places.size), np.uint64(0)
-        for i in range(start, end):
-            slopes, largest = g[places[i] : places[i] + channels], chosen[i * padded : i * padded + channels]
-            for p in range(window):
-                for c in range(np.uint64(channels)):
-                    scales[n] = slopes[c]
-                    offsets[n] = c * of_channel
-                    n += np.uint64((largest[c] == p) & (slopes[c] != 0))
-                ends[(i - start) * window + p] = n
-        for k in range(0, rows, at_once):
-            for b in range(0, line, width):
-                begin = 0
-                for j in range((end - start) * window):
-                    upto = np.int64(ends[j])
-                    if upto > begin:
-                        gather(w, scales, offsets, begin, upto, k * line + b, line, dx,
-                               pixels[start * window + j] + k * row + b, row, shape)  # fmt: skip
-                        begin = upto
+    for c in range(np.uint64(channels)):
+        ends[c] = c * np.uint64(room)
+    for i in range(start, end):
+        slopes, largest = g[places[i] : places[i] + channels], chosen[i * padded : i * padded + channels]
+        of_window = pixels[i * window : (i + 1) * window]
+        for c in range(np.uint64(channels)):
+            totals[c] += slopes[c] if largest[c] != DEAD else np.float32(0)
+        for c in range(np.uint64(channels)):
+            p, n = np.uint64(largest[c]), ends[c]
+            counts = (p != np.uint64(DEAD)) & (slopes[c] != 0)
+            scales[n] = factor * slopes[c]
+            offsets[n] = of_window[p if counts else np.uint64(0)]
+            ends[c] = n + np.uint64(counts)
+
+
+@compiled
+def _list_by_pixel(places: Any, g: Any, chosen: Any, start: int, end: int, channels: int, padded: int, window: int,
+                   apart: int, scales: Any, offsets: Any, ends: Any) -> None:  # fmt: skip
+    """For each pixel of the windows from `start` to `end`: the channels whose gradient counts there."""
+    n, of_channel = np.uint64(0), np.uint64(apart)
+    for i in range(start, end):
+        slopes, largest = g[places[i] : places[i] + channels], chosen[i * padded : i * padded + channels]
+        for p in range(window):
+            for c in range(np.uint64(channels)):
+                scales[n] = slopes[c]
+                offsets[n] = c * of_channel
+                n += np.uint64((largest[c] == p) & (slopes[c] != 0))
+            ends[(i - start) * window + p] = n
+
+
+@compiled
+def backward(x: Any, pixels: Any, places: Any, g: Any, chosen: Any, w: Any, dx: Any, to: Any, totals: Any, factor: Any,
+             scales: Any, offsets: Any, ends: Any, rows: int, row: int, reach: int, line: int, channels: int,
+             padded: int, window: int, group: int, at_once: int, width: int, shape: Any) -> bool:  # fmt: skip
+    """dx ← the gradient by x, if `dx` has room; to ← to + factor · that by the weights; totals ← that by the bias.
+
+    `w` and `to`, which may be the same, are [channels][rows][line], zero beyond `reach`. `group` windows are done at a
+    time. Returns False, and does nothing, where a number is not finite: its product with zero is not zero.
+    """
+    if not (finite(g) and finite(x) and finite(w)):
+        return False
+    windows = places.size
+    if dx.size > 0:
+        dx[:] = 0
+        for start in range(0, windows, group):
+            end = min(start + group, windows)
+            _list_by_pixel(places, g, chosen, start, end, channels, padded, window, rows * line, scales, offsets, ends)
+            for k in range(0, rows, at_once):
+                for b in range(0, line, width):
+                    begin = 0
+                    for j in range((end - start) * window):
+                        upto = np.int64(ends[j])
+                        if upto > begin:
+                            gather(w, scales, offsets, begin, upto, k * line + b, line, dx,
+                                   pixels[start * window + j] + k * row + b, row, shape)  # fmt: skip
+                            begin = upto
+    totals[:] = 0
+    room = group + APART
+    for start in range(0, windows, group):
+        end = min(start + group, windows)
+        _list_by_channel(pixels, places, g, chosen, factor, start, end, channels, padded, window, room, scales, offsets,
+                         ends, totals)  # fmt: skip
+        for c in range(channels):
+            upto = np.int64(ends[c])
+            if upto > c * room:
+                for k in range(0, rows, at_once):
+                    for b in range(0, line, width):
+                        gather(x, scales, offsets, c * room, upto, k * row + b, row, to, (c * rows + k) * line + b, line,
+                               shape)  # fmt: skip
+    if line > reach:
+        for at in range(0, channels * rows * line, line):
+            to[at + reach : at + line] = 0
+    return True
 
 
 @compiled
@@ -139,19 +167,26 @@ def arranged(w: Any, rows: int, reach: int, line: int, padded: int, lanes: int, 
 
 
 @compiled
-def descend(w: Any, dw: Any, bias: Any, db: Any, stepsize: Any, reach: int, line: int) -> None:
-    """w ← w − γ·dw, bias ← bias − γ·db; what is beyond the rows' ends stays zero."""
-    for at in range(0, w.size - line + 1, line):
-        for r in range(at, at + reach):
-            w[r] -= stepsize * dw[r]
-    for c in range(bias.size):
-        bias[c] -= stepsize * db[c]
+def cross_entropy(outputs: Any, targets: Any, slopes: Any) -> Any:
+    """The mean over samples of −log softmax(outputs)[target], and slopes ← its gradient.
 
-
-@compiled
-def finite(x: Any) -> bool:
-    """Whether neither infinity nor NaN is among the numbers, which are given by their bits."""
-    largest = np.uint32(0)
-    for i in range(x.size):
-        largest = max(largest, np.uint32(x[i] & MAGNITUDE))
-    return largest < INFINITY
+    `NO_CLASS` if a target is none.
+    """
+    samples, classes = outputs.shape
+    total = 0.0
+    for i in range(samples):
+        if not 0 <= targets[i] < classes:
+            return NO_CLASS
+    for i in range(samples):
+        largest = outputs[i, 0]
+        for j in range(classes):
+            largest = outputs[i, j] if outputs[i, j] > largest else largest
+        weight = np.float32(0)
+        for j in range(classes):
+            slopes[i, j] = np.exp(outputs[i, j] - largest)
+            weight += slopes[i, j]
+        for j in range(classes):
+            slopes[i, j] /= weight * np.float32(samples)
+        slopes[i, targets[i]] -= np.float32(1) / np.float32(samples)
+        total += np.log(weight) + largest - outputs[i, targets[i]]
+    return total / samples

@@ -171,8 +171,8 @@ def _gather(context: Any, m: Any, scales: Any, offsets: Any, begin: Any, end: An
             for i in range(vectors)
         ]
         sums = emit.sums(len(places))
-        for one, (_, _, place) in zip(sums, places, strict=True):
-            builder.store(emit.load(place), one)
+        for one in sums:
+            builder.store(emit.constant(0.0), one)
         with cgutils.for_range_slice(builder, begin, end, ir.Constant(INDEX, 1)) as (j, _):
             factor = emit.splat(builder.load(emit.at(scales, j)))
             source = emit.at(m, of, builder.sext(builder.load(emit.at(offsets, j)), INDEX))
@@ -180,7 +180,7 @@ def _gather(context: Any, m: Any, scales: Any, offsets: Any, begin: Any, end: An
             for one, (k, i, _) in zip(sums, places, strict=True):
                 emit.add_product(one, factor, emit.load(emit.at(lines[k], i * lanes)))
         for one, (_, _, place) in zip(sums, places, strict=True):
-            emit.store(builder.load(one), place)
+            emit.store(builder.fadd(emit.load(place), builder.load(one)), place)
         return context.get_dummy_value()
 
     number = types.int64

@@ -101,9 +101,14 @@ class Registers:
         return -(-self.block.outputs // self.vectors.lanes) * self.vectors.lanes
 
     @property
+    def pixels(self) -> int:
+        """Pixels of a tile. Those of 1×1 kernels, of which linear layers are some, are samples: often 8 of them."""
+        return min(8, self.vectors.pixels) if self.block.rows * self.block.columns == 1 else self.vectors.pixels
+
+    @property
     def tiles(self) -> int:
         """Tiles of pixels that are whole windows."""
-        return lcm(self.vectors.pixels, self.block.window) // self.vectors.pixels
+        return lcm(self.pixels, self.block.window) // self.pixels
 
     @cached_property
     def gathered(self) -> tuple[int, int]:
@@ -127,7 +132,7 @@ class Registers:
 
     @cached_property
     def for_tiles(self) -> tuple[Fixed, Fixed, Fixed]:
-        lanes, pixels = self.vectors.lanes, self.vectors.pixels
+        lanes, pixels = self.vectors.lanes, self.pixels
         return Fixed(lanes, pixels, 2), Fixed(lanes, pixels, 1), Fixed(lanes)
 
     @cached_property
@@ -147,7 +152,7 @@ class Plan:
         self.registers, self.source = registers, source
         self.target = Images(source.count, height, width, block.outputs, margin_of_target)
         self.places = self.target.starts()
-        self.pixels = _pixels(block, source, height, width, registers.vectors.pixels)
+        self.pixels = _pixels(block, source, height, width, registers.pixels)
         of_image = height * width
         self.group = of_image * max(1, min(source.count, CACHE * source.count // source.size))
         """Windows of as many images as fit into the caches."""
@@ -178,9 +183,9 @@ class Plan:
         assert int(self.places.max()) + whole <= self.target.size + registers.vectors.lanes
         assert int(min(self.pixels.min(), self.places.min())) >= 0
         assert max(self.source.size, self.target.size) + self.guard < 2**31
-        taken = registers.tiles * registers.vectors.pixels
+        taken = registers.tiles * registers.pixels
         assert taken % block.window == 0
-        assert self.pixels.size >= len(self.places) * block.window + registers.vectors.pixels - 1
+        assert self.pixels.size >= len(self.places) * block.window + registers.pixels - 1
 
 
 def _pixels(block: Block, source: Images, height: int, width: int, at_once: int) -> Table:
@@ -204,7 +209,7 @@ class Scratch:
 
     def __init__(self, plan: Plan) -> None:
         block, registers = plan.registers.block, plan.registers
-        self.tmp: Vector = room(registers.tiles * registers.vectors.pixels * registers.padded)
+        self.tmp: Vector = room(registers.tiles * registers.pixels * registers.padded)
         self.nothing: Chosen = room(0, registers.vectors.lanes, np.uint8)
         entries = (plan.group + APART) * block.outputs
         self.scales: Vector = room(entries)
