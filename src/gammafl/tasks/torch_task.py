@@ -15,7 +15,6 @@ from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError, require
 from gammafl.federated import batch_draws as streams
 from gammafl.federated.task import Evaluation, LocalUpdate
-from gammafl.tasks.fast.random_state import drawing_from
 from gammafl.tasks.fast.replicas import Replica, Replicas, Training
 from gammafl.tasks.fast.softmax_regression import SoftmaxRegression, is_softmax_regression
 from gammafl.tasks.flat_module import Buffers, FlatModule, plain_copy, shapes
@@ -54,6 +53,7 @@ class TorchTask:
         evaluation_batch: int = 250,
         buffers: Buffers = "refuse",
         higher_is_better: bool = True,
+        fast: bool = True,
     ) -> None:
         whole = isinstance(batch_size, int) and batch_size >= 1
         require(whole, f"batch_size must be a whole number of at least 1, got {batch_size}")
@@ -71,6 +71,7 @@ class TorchTask:
         self.objective = Objective(loss)
         self.initialise = initialise
         module = plain_copy(module)
+        self.fast = fast
         self._softmax = SoftmaxRegression(module) if is_softmax_regression(module, loss) else None
         self._start = FlatModule(module, buffers)
         self.tensors = shapes(self._start.parameters)
@@ -78,7 +79,9 @@ class TorchTask:
         self.optimizer: OptimizerChoice = None
         self.proximal = 0.0
         self._rule: LocalRule | None = None
-        self._replicas = Replicas(lambda: Replica(self._start.module, self.objective, buffers, self._rule))
+        self._replicas = Replicas(
+            lambda: Replica(self._start.module, self.objective, buffers, self._rule, self.fast)
+        )
         self._initial = None if initialise else self._start.weights.numpy().copy()
         self._tables_made: dict[int, Table | None] = {}
 
@@ -143,7 +146,7 @@ class TorchTask:
         self, clients: Sequence[int], model: Vector, stepsizes: Vector, rngs: Sequence[np.random.Generator]
     ) -> Iterator[LocalUpdate]:
         """As many clients at a time as there are threads, each with a random state of its own, such as for dropout."""
-        plain = self._softmax if self._rule is None else None
+        plain = self._softmax if self.fast and self._rule is None else None
         if plain is not None and (tables := self._tables(clients, plain.features)) is not None:
             size = len(stepsizes) * self.batch_size
             draws = streams.integers(rngs, [self.client_sizes[client] for client in clients], size)
@@ -186,22 +189,18 @@ class TorchTask:
         torch.set_num_threads(1)
         torch.default_generator.manual_seed(0)
         for replica in self._replicas.get(at_once):
-            replica.flat.load(model)
-            replica.flat.module.eval()
+            replica.prepare(model)
         jobs = (partial(self._evaluate, *self.test.batch(rows), number, len(rows)) for number, rows in enumerate(parts))
         sums, outputs, targets = zip(*self._replicas.in_order(jobs, at_once), strict=True)
         loss, accuracy = (np.sum(sums, 0) / sum(map(len, parts))).tolist()
         first, *others = self.metrics.values(loss, accuracy, outputs, targets)
         return Evaluation(loss, first, dict(zip(list(self.metrics.named)[1:], others, strict=True)))
 
-    @torch.no_grad()
     def _evaluate(
         self, inputs: Nested, targets: Nested, seed: int, count: int, replica: Replica
     ) -> tuple[tuple[float, int], Nested, Nested]:
-        """Sum of losses and number of right answers, and what own metrics look at; nothing leaks between batches."""
-        replica.flat.reset_buffers()
-        with drawing_from(replica.generator.manual_seed(seed)):
-            mean, outputs = self.objective(replica.flat.module, inputs, targets)
+        """Sum of losses and number of right answers, and what own metrics look at."""
+        mean, outputs = replica.evaluate(inputs, targets, seed)
         right = right_answers(outputs, targets) if self.metrics.counts_answers else 0
         looked_at = (outputs, targets) if self.metrics.needs_outputs else (None, None)
         return (mean.item() * count, right), *looked_at
