@@ -19,6 +19,7 @@ from torch import nn
 
 from gammafl.core.arrays import Vector
 from gammafl.federated.task import LocalUpdate
+from gammafl.tasks.fast.convolutions.block import use_blocks
 from gammafl.tasks.fast.convolutions.chain import chain_of
 from gammafl.tasks.fast.convolutions.machine import vectors
 from gammafl.tasks.fast.freed_memory import keep_freed_memory
@@ -43,6 +44,8 @@ class Replica:
         self._flat = FlatModule(copy.deepcopy(module), buffers, channels_last=fast)
         self._chain = chain_of(self._flat, vectors()) if fast and rule is None else None
         if fast and self._chain is None:
+            if (of_machine := vectors()) is not None:
+                use_blocks(self._flat.module, of_machine)
             pool_first(self._flat.module)
         self._objective = objective
         self._rule = rule

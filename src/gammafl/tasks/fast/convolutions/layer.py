@@ -1,11 +1,14 @@
 """A convolution with ReLU and pooling on arrays: weights as the loops want them, forward, backward, a step."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch.nn.functional import conv2d, max_pool2d, relu
 
 from gammafl.core.arrays import Vector
 from gammafl.tasks.fast.convolutions import loops
+from gammafl.tasks.fast.convolutions.microkernels import DEAD
 from gammafl.tasks.fast.convolutions.plan import Block, Chosen, Plan, Registers, Scratch, room
 
 NOTHING = np.empty(0, np.float32)
@@ -60,14 +63,14 @@ class Layer:
         """The gradients by weights and bias, and by the input where `dx` is given, where `gradient` is by the output."""
         self._row_gradient[:] = 0
         if not self._backward(plan, scratch, x, chosen, gradient, dx, self._row_gradient, 1.0):
-            self._backward_by_torch(plan, x, gradient, dx)
+            self._backward_by_torch(plan, x, chosen, gradient, dx)
 
     def descend(
         self, plan: Plan, scratch: Scratch, x: Vector, chosen: Chosen, gradient: Vector, dx: Vector | None, step: float
     ) -> None:
         """weights ← weights − step · gradient, without a gradient in memory; dx ← the gradient by the input."""
         if not self._backward(plan, scratch, x, chosen, gradient, dx, self._rows, -step):
-            self._backward_by_torch(plan, x, gradient, dx)
+            self._backward_by_torch(plan, x, chosen, gradient, dx)
             self.weight.sub_(self.weight_gradient, alpha=step)
         if self.registers.block.bias:
             self.bias.sub_(self.bias_gradient, alpha=step)
@@ -75,10 +78,7 @@ class Layer:
 
     def _backward(self, plan: Plan, scratch: Scratch, x: Vector, chosen: Chosen, gradient: Vector, dx: Vector | None,
                   to: Vector, factor: float) -> bool:  # fmt: skip
-        """False where something is not finite.
-
-        Infinity or NaN times zero is NaN, so that what is zero may be left out only where all is finite.
-        """
+        """False where it is torch's."""
         block, registers = self.registers.block, self.registers
         return loops.backward(
             x, plan.pixels, plan.places, gradient, chosen, self._rows, NOTHING if dx is None else dx, to,
@@ -86,14 +86,36 @@ class Layer:
             plan.source.row, block.reach, registers.line, block.outputs, registers.padded, block.window, plan.group,
             registers.gathered[0], registers.width, registers.for_gradients)  # fmt: skip
 
-    @torch.enable_grad()
-    def _backward_by_torch(self, plan: Plan, x: Vector, gradient: Vector, dx: Vector | None) -> None:
-        inputs = [part.detach().clone().requires_grad_() for part in (plan.source.inner(x), self.weight, self.bias)]
-        by = torch.autograd.grad(by_torch(self.registers.block, *inputs), inputs, plan.target.inner(gradient))
+    def _backward_by_torch(self, plan: Plan, x: Vector, chosen: Chosen, gradient: Vector, dx: Vector | None) -> None:
+        block, inputs = self.registers.block, (plan.source.inner(x), self.weight, self.bias)
+        by_output = plan.target.inner(gradient)
+        if block.window == 1:
+            stopped = plan.of_channels(chosen) == DEAD
+            wanted = dx is not None, True, True
+            by = convolution_gradients(block, by_output.masked_fill(stopped, 0.0), *inputs, wanted)
+        else:
+            with torch.enable_grad():
+                leaves = [part.detach().clone().requires_grad_() for part in inputs]
+                by = torch.autograd.grad(by_torch(block, *leaves), leaves, by_output)
         parts = None if dx is None else plan.source.inner(dx), self.weight_gradient, self.bias_gradient
         for part, new in zip(parts, by, strict=True):
             if part is not None:
                 part.copy_(new)
+
+
+def convolution_gradients(
+    block: Block,
+    gradient: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    wanted: tuple[bool, bool, bool],
+) -> Any:
+    """Those by input, weight and bias of a convolution, by torch."""
+    stride, padding, one = [block.stride] * 2, [block.padding] * 2, [1, 1]
+    sizes = None if bias is None else [block.outputs]
+    function = torch.ops.aten.convolution_backward
+    return function(gradient, x, weight, sizes, stride, padding, one, False, [0, 0], 1, wanted)
 
 
 def by_torch(block: Block, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:

@@ -21,6 +21,8 @@ compiled = compiled_with(microkernels)
 
 APART = 17
 """Entries between the ends of two lists: with a power of two, all lists would want the same lines of the cache."""
+MOST = 0.6
+"""Share of the gradient from which on it is torch's: a product that is left out saves less than a list costs."""
 NO_CLASS = -1.0
 INFINITY = np.uint32(0x7F800000)
 
@@ -67,6 +69,17 @@ def finite(numbers: Any) -> bool:
 
 
 @compiled
+def share_that_counts(places: Any, g: Any, chosen: Any, channels: int, padded: int) -> Any:
+    """How much of the gradient is neither zero nor stopped by the ReLU."""
+    count = 0
+    for i in range(places.size):
+        slopes, largest = g[places[i] : places[i] + channels], chosen[i * padded : i * padded + channels]
+        for c in range(np.uint64(channels)):
+            count += (largest[c] != DEAD) & (slopes[c] != 0)
+    return count / (places.size * channels)
+
+
+@compiled
 def _list_by_channel(pixels: Any, places: Any, g: Any, chosen: Any, factor: Any, start: int, end: int, channels: int,
                      padded: int, window: int, room: int, scales: Any, offsets: Any, ends: Any, totals: Any) -> None:  # fmt: skip
     """For each channel: those of the windows from `start` to `end` whose gradient counts, and the total of it.
@@ -110,8 +123,13 @@ def backward(x: Any, pixels: Any, places: Any, g: Any, chosen: Any, w: Any, dx: 
     """dx ← the gradient by x, if `dx` has room; to ← to + factor · that by the weights; totals ← that by the bias.
 
     `w` and `to`, which may be the same, are [channels][rows][line], zero beyond `reach`. `group` windows are done at a
-    time. Returns False, and does nothing, where a number is not finite: its product with zero is not zero.
+    time.
+
+    Returns False, and does nothing, where a number is not finite, whose product with zero is not zero; and where most
+    of the gradient counts, so that leaving out the rest does not pay.
     """
+    if window == 1 and share_that_counts(places, g, chosen, channels, padded) > MOST:
+        return False
     if not (finite(g) and finite(x) and finite(w)):
         return False
     windows = places.size

@@ -168,6 +168,11 @@ class Plan:
     def chosen_room(self) -> Chosen:
         return room(len(self.places) * self.registers.padded, kind=np.uint8)
 
+    def of_channels(self, chosen: Chosen) -> torch.Tensor:
+        """What is noted for each window, in torch's shape: [count, channels, height, width]."""
+        shape = self.target.count, self.target.height, self.target.width, self.registers.padded
+        return torch.from_numpy(chosen).view(shape)[..., : self.target.channels].permute(0, 3, 1, 2)
+
     @property
     def guard(self) -> int:
         """How many numbers after an array of images may be read, or written as they were."""

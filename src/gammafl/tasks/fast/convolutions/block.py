@@ -1,0 +1,220 @@
+"""Convolutions within any module: blocks that stand together in a `Sequential`, and convolutions by themselves."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from gammafl.core.arrays import Vector
+from gammafl.tasks.fast.convolutions import loops
+from gammafl.tasks.fast.convolutions.layer import Layer, by_torch, convolution_gradients
+from gammafl.tasks.fast.convolutions.machine import Vectors
+from gammafl.tasks.fast.convolutions.plan import Block, Chosen, Images, Plan, Registers, Scratch
+from gammafl.tasks.fast.convolutions.recognise import Found, block_of, fused, is_plain
+
+Gradients = tuple[torch.Tensor | None, torch.Tensor, torch.Tensor | None]
+REMEMBERED = 8
+"""Sizes of images that plans are kept for."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a call keeps for its way back."""
+
+    x: Vector
+    chosen: Chosen
+
+
+class Worker:
+    """A block with plans for all sizes of images that came by, and arrays that calls use one after the other."""
+
+    def __init__(self, block: Block, vectors: Vectors) -> None:
+        self.layer = Layer(Registers(block, vectors))
+        self.block = block
+        self.loaded = 0
+        """How often weights were loaded."""
+        self._plans: dict[tuple[int, ...], tuple[Plan, Scratch, list[Kept]]] = {}
+
+    def plan(self, shape: torch.Size) -> tuple[Plan, Scratch, list[Kept]]:
+        """A plan for inputs of that shape, what to work with, and what calls have no use for any more."""
+        key = tuple(shape)
+        if key not in self._plans:
+            if len(self._plans) >= REMEMBERED:
+                self._plans.clear()
+            count, channels, height, width = key
+            plan = Plan(self.layer.registers, Images(count, height, width, channels, self.block.padding))
+            self._plans[key] = plan, Scratch(plan), []
+        return self._plans[key]
+
+    def takes(self, x: Any) -> bool:
+        """Whether it is a batch of images like any other, in a computation like any other."""
+        usual = type(x) in (torch.Tensor, nn.Parameter) and x.dtype == torch.float32 and x.device.type == "cpu"
+        if not usual or x.dim() != 4 or len(x) == 0 or x.shape[1] != self.block.inputs:
+            return False
+        special = torch.is_autocast_enabled("cpu") or torch.jit.is_tracing() or torch.compiler.is_compiling()
+        transformed = torch._C._functorch.maybe_current_level() is not None or torch.autograd.forward_ad._current_level >= 0
+        return not special and not transformed and min(self.block.result(*x.shape[2:])) >= 1
+
+    def load(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        self.layer.load(weight.detach(), None if bias is None else bias.detach())
+        self.loaded += 1
+
+    def forward(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, kept: Kept | None) -> torch.Tensor:
+        """A new tensor; what the way back needs is in `kept`."""
+        plan, scratch, _ = self.plan(x.shape)
+        self.load(weight, bias)
+        source = plan.source_room() if kept is None else kept.x
+        plan.source.inner(source).copy_(x.detach())
+        out = torch.empty(plan.target.size + plan.guard).numpy()
+        self.layer.forward(plan, scratch, source, out, None if kept is None else kept.chosen)
+        return plan.target.inner(out)
+
+    def backward(self, gradient: torch.Tensor, shape: torch.Size, kept: Kept, by_input: bool) -> Gradients:
+        """The gradients by input, if wanted, weight and bias; the weights must be loaded."""
+        plan, scratch, _ = self.plan(shape)
+        dx = torch.empty(plan.source.size + plan.guard).numpy() if by_input else None
+        self.layer.backward(plan, scratch, kept.x, kept.chosen, side_by_side(gradient), dx)
+        found = self.layer.weight_gradient.clone(), self.layer.bias_gradient.clone() if self.block.bias else None
+        return None if dx is None else plan.source.inner(dx), *found
+
+
+def side_by_side(images: torch.Tensor) -> Vector:
+    """As an array with the channels of each pixel side by side."""
+    return images.detach().permute(0, 2, 3, 1).contiguous().view(-1).numpy()
+
+
+class Loan:
+    """What a call keeps; it is free again when the call is forgotten, however often it went back."""
+
+    def __init__(self, plan: Plan, free: list[Kept]) -> None:
+        self._free = free
+        self.kept = free.pop() if free else Kept(plan.source_room(), plan.chosen_room())
+
+    def __del__(self) -> None:
+        self._free.append(self.kept)
+
+
+class FusedFunction(torch.autograd.Function):
+    """A block, forward and backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, worker: Worker) -> Any:
+        plan, _, free = worker.plan(x.shape)
+        ctx.loan, ctx.worker = Loan(plan, free), worker
+        ctx.save_for_backward(x, weight, bias)
+        out = worker.forward(x, weight, bias, ctx.loan.kept)
+        ctx.loaded = worker.loaded
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        x, weight, bias = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return *differentiable(ctx, gradients[0]), None
+        worker: Worker = ctx.worker
+        if worker.loaded != ctx.loaded:  # another call had other weights since
+            worker.load(weight, bias)
+            ctx.loaded = worker.loaded
+        return *worker.backward(gradients[0], x.shape, ctx.loan.kept, ctx.needs_input_grad[0]), None
+
+
+class SparseFunction(torch.autograd.Function):
+    """torch's convolution, with a way back that leaves out zeros where they are many."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, worker: Worker) -> Any:
+        ctx.worker = worker
+        ctx.save_for_backward(x, weight, bias)
+        return by_torch(worker.block, x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        x, weight, bias = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return *differentiable(ctx, gradients[0]), None
+        worker: Worker = ctx.worker
+        wanted = ctx.needs_input_grad[:3]
+        if float((gradients[0] != 0).float().mean()) > loops.MOST:
+            return *convolution_gradients(worker.block, gradients[0], x, weight, bias, wanted), None
+        plan, _, free = worker.plan(x.shape)
+        loan = Loan(plan, free)
+        worker.load(weight, bias)
+        plan.source.inner(loan.kept.x).copy_(x)
+        return *worker.backward(gradients[0], x.shape, loan.kept, wanted[0]), None
+
+
+def differentiable(ctx: Any, gradient: torch.Tensor) -> list[Any]:
+    """The gradients by torch's operators, so that they have gradients themselves."""
+    inputs = ctx.saved_tensors
+    wanted = [part for part, needed in zip(inputs, ctx.needs_input_grad, strict=False) if needed]
+    found = iter(torch.autograd.grad(by_torch(ctx.worker.block, *inputs), wanted, gradient, create_graph=True))
+    return [next(found) if needed else None for needed in ctx.needs_input_grad[:3]]
+
+
+class Fused:
+    """Some layers of a `Sequential`, done as one block."""
+
+    def __init__(self, layers: list[nn.Module], found: Found, vectors: Vectors) -> None:
+        self._layers, self._convolution = layers, found.convolution
+        self._worker = Worker(found.block, vectors)
+
+    def __call__(self, x: Any) -> Any:
+        weight, bias = self._convolution.weight, self._convolution.bias
+        if not self._worker.takes(x):
+            for layer in self._layers:
+                x = layer(x)
+            return x
+        if torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in (x, weight, bias)):
+            return FusedFunction.apply(x, weight, bias, self._worker)
+        return self._worker.forward(x, weight, bias, None)
+
+
+class FusedSequential(nn.Sequential):
+    """A `Sequential` that does some of its layers together; they are its layers as ever, by index or in a loop."""
+
+    def forward(self, input: Any) -> Any:
+        for part in self.__dict__.get("runs", self):  # a slice of it has none
+            input = part(input)
+        return input
+
+
+class SparseConv2d(nn.Conv2d):
+    """A convolution by itself."""
+
+    worker: Worker
+
+    def _conv_forward(self, input: Any, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        worker = self.__dict__["worker"]
+        if torch.is_grad_enabled() and (weight.requires_grad or input.requires_grad) and worker.takes(input):
+            return SparseFunction.apply(input, weight, bias, worker)
+        return super()._conv_forward(input, weight, bias)
+
+
+def use_blocks(module: nn.Module, vectors: Vectors) -> None:
+    """Has the convolutions of `module` done by compiled loops, in place: together with a ReLU and a pooling where they
+    stand in a `Sequential`, and by themselves elsewhere."""
+    taken = set()
+    for part in list(module.modules()):
+        if is_plain(part, nn.Sequential):
+            runs = _runs(list(part), vectors)
+            taken |= {id(run._convolution) for run in runs if isinstance(run, Fused)}
+            if any(isinstance(run, Fused) for run in runs):
+                part.__class__ = FusedSequential
+                part.__dict__["runs"] = runs
+    for part in module.modules():
+        block = None if id(part) in taken else block_of(part)
+        if block is not None:
+            part.__class__ = SparseConv2d
+            part.__dict__["worker"] = Worker(block, vectors)
+
+
+def _runs(layers: list[nn.Module], vectors: Vectors) -> list[Any]:
+    """The layers, those of a block as one."""
+    runs: list[Any] = []
+    while layers:
+        found = fused(layers)
+        count = 1 if found is None else found.layers
+        runs.append(Fused(layers[:count], found, vectors) if found is not None and count > 1 else layers[0])
+        layers = layers[count if found is not None and count > 1 else 1 :]
+    return runs
