@@ -72,6 +72,19 @@ trailing_zeros: Callable[[Any], Any] = cast(Any, intrinsic(_trailing_zeros))
 """`_trailing_zeros` of a word, for compiled code."""
 
 
+def _bits_set(context: Any, word: Any) -> Any:
+    """How many bits of a 64-bit word are set."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.uint64(types.uint64), generate
+
+
+bits_set: Callable[[Any], Any] = cast(Any, intrinsic(_bits_set))
+"""`_bits_set` of a word, for compiled code."""
+
+
 def _fetch_and_add(context: Any, numbers: Any, amount: Any) -> Any:
     """Adds `amount` to the first of an array's 64-bit numbers and returns what it was, in one piece for all threads."""
 

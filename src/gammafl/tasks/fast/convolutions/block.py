@@ -1,4 +1,7 @@
-"""Convolutions within any module: blocks that stand together in a `Sequential`, and convolutions by themselves."""
+"""Blocks of a convolution, a ReLU and a pooling within any module, where they stand together in a `Sequential`.
+
+A convolution by itself stays torch's: of its gradient no zeros are known, and torch is as fast.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,11 +10,10 @@ import torch
 from torch import nn
 
 from gammafl.core.arrays import Vector
-from gammafl.tasks.fast.convolutions import loops
-from gammafl.tasks.fast.convolutions.layer import Layer, by_torch, convolution_gradients
+from gammafl.tasks.fast.convolutions.layer import Layer, by_torch
 from gammafl.tasks.fast.convolutions.machine import Vectors
 from gammafl.tasks.fast.convolutions.plan import Block, Chosen, Images, Plan, Registers, Scratch
-from gammafl.tasks.fast.convolutions.recognise import Found, block_of, fused, is_plain
+from gammafl.tasks.fast.convolutions.recognise import Found, fused, is_plain
 
 Gradients = tuple[torch.Tensor | None, torch.Tensor, torch.Tensor | None]
 REMEMBERED = 8
@@ -70,18 +72,23 @@ class Worker:
         self.layer.forward(plan, scratch, source, out, None if kept is None else kept.chosen)
         return plan.target.inner(out)
 
+    def side_by_side(self, plan: Plan, images: torch.Tensor) -> Vector:
+        """As an array with the channels of each pixel side by side, in whole vectors."""
+        last = images.detach().permute(0, 2, 3, 1)
+        if plan.registers.padded == plan.registers.block.outputs:
+            return last.contiguous().view(-1).numpy()
+        array = torch.empty(plan.target.size + plan.guard).numpy()
+        plan.target.inner(array).copy_(images.detach())
+        array[plan.target.size :] = 0
+        return array
+
     def backward(self, gradient: torch.Tensor, shape: torch.Size, kept: Kept, by_input: bool) -> Gradients:
         """The gradients by input, if wanted, weight and bias; the weights must be loaded."""
         plan, scratch, _ = self.plan(shape)
         dx = torch.empty(plan.source.size + plan.guard).numpy() if by_input else None
-        self.layer.backward(plan, scratch, kept.x, kept.chosen, side_by_side(gradient), dx)
+        self.layer.backward(plan, scratch, kept.x, kept.chosen, self.side_by_side(plan, gradient), dx)
         found = self.layer.weight_gradient.clone(), self.layer.bias_gradient.clone() if self.block.bias else None
         return None if dx is None else plan.source.inner(dx), *found
-
-
-def side_by_side(images: torch.Tensor) -> Vector:
-    """As an array with the channels of each pixel side by side."""
-    return images.detach().permute(0, 2, 3, 1).contiguous().view(-1).numpy()
 
 
 class Loan:
@@ -119,31 +126,6 @@ class FusedFunction(torch.autograd.Function):
         return *worker.backward(gradients[0], x.shape, ctx.loan.kept, ctx.needs_input_grad[0]), None
 
 
-class SparseFunction(torch.autograd.Function):
-    """torch's convolution, with a way back that leaves out zeros where they are many."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, worker: Worker) -> Any:
-        ctx.worker = worker
-        ctx.save_for_backward(x, weight, bias)
-        return by_torch(worker.block, x, weight, bias)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        x, weight, bias = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            return *differentiable(ctx, gradients[0]), None
-        worker: Worker = ctx.worker
-        wanted = ctx.needs_input_grad[:3]
-        if float((gradients[0] != 0).float().mean()) > loops.MOST:
-            return *convolution_gradients(worker.block, gradients[0], x, weight, bias, wanted), None
-        plan, _, free = worker.plan(x.shape)
-        loan = Loan(plan, free)
-        worker.load(weight, bias)
-        plan.source.inner(loan.kept.x).copy_(x)
-        return *worker.backward(gradients[0], x.shape, loan.kept, wanted[0]), None
-
-
 def differentiable(ctx: Any, gradient: torch.Tensor) -> list[Any]:
     """The gradients by torch's operators, so that they have gradients themselves."""
     inputs = ctx.saved_tensors
@@ -179,34 +161,14 @@ class FusedSequential(nn.Sequential):
         return input
 
 
-class SparseConv2d(nn.Conv2d):
-    """A convolution by itself."""
-
-    worker: Worker
-
-    def _conv_forward(self, input: Any, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        worker = self.__dict__["worker"]
-        if torch.is_grad_enabled() and (weight.requires_grad or input.requires_grad) and worker.takes(input):
-            return SparseFunction.apply(input, weight, bias, worker)
-        return super()._conv_forward(input, weight, bias)
-
-
 def use_blocks(module: nn.Module, vectors: Vectors) -> None:
-    """Has the convolutions of `module` done by compiled loops, in place: together with a ReLU and a pooling where they
-    stand in a `Sequential`, and by themselves elsewhere."""
-    taken = set()
+    """Has convolutions that stand in a `Sequential` with a ReLU or a pooling done together with them, in place."""
     for part in list(module.modules()):
         if is_plain(part, nn.Sequential):
             runs = _runs(list(part), vectors)
-            taken |= {id(run._convolution) for run in runs if isinstance(run, Fused)}
             if any(isinstance(run, Fused) for run in runs):
                 part.__class__ = FusedSequential
                 part.__dict__["runs"] = runs
-    for part in module.modules():
-        block = None if id(part) in taken else block_of(part)
-        if block is not None:
-            part.__class__ = SparseConv2d
-            part.__dict__["worker"] = Worker(block, vectors)
 
 
 def _runs(layers: list[nn.Module], vectors: Vectors) -> list[Any]:

@@ -76,6 +76,12 @@ class Layer:
             self.bias.sub_(self.bias_gradient, alpha=step)
         self._arrange()
 
+    def share_that_counts(self, plan: Plan, chosen: Chosen, gradient: Vector) -> float:
+        """How much of the gradient by the output is neither zero nor stopped by the ReLU."""
+        registers = self.registers
+        return loops.share_that_counts(plan.places, gradient, chosen, registers.block.outputs, registers.padded,
+                                       registers.vectors.lanes, registers.for_tiles[2])  # fmt: skip
+
     def _backward(self, plan: Plan, scratch: Scratch, x: Vector, chosen: Chosen, gradient: Vector, dx: Vector | None,
                   to: Vector, factor: float) -> bool:  # fmt: skip
         """False where it is torch's."""
@@ -84,7 +90,8 @@ class Layer:
             x, plan.pixels, plan.places, gradient, chosen, self._rows, NOTHING if dx is None else dx, to,
             self._bias_gradient, np.float32(factor), scratch.scales, scratch.offsets, scratch.ends, block.rows,
             plan.source.row, block.reach, registers.line, block.outputs, registers.padded, block.window, plan.group,
-            registers.gathered[0], registers.width, registers.for_gradients)  # fmt: skip
+            registers.gathered[0], registers.width, registers.vectors.lanes, registers.for_gradients,
+            registers.for_tiles[2])  # fmt: skip
 
     def _backward_by_torch(self, plan: Plan, x: Vector, chosen: Chosen, gradient: Vector, dx: Vector | None) -> None:
         block, inputs = self.registers.block, (plan.source.inner(x), self.weight, self.bias)

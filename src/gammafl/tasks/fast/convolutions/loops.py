@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from gammafl.core.jit import compiled_with
-from gammafl.core.kernels import MAGNITUDE
+from gammafl.core.jit import bits_set, compiled_with, trailing_zeros
+from gammafl.core.kernels import MAGNITUDE, ONE
 from gammafl.tasks.fast.convolutions import microkernels
-from gammafl.tasks.fast.convolutions.microkernels import DEAD, gather, pool, tile, transpose
+from gammafl.tasks.fast.convolutions.microkernels import DEAD, gather, hits, pool, tile, transpose
 
 compiled = compiled_with(microkernels)
 
@@ -69,19 +69,20 @@ def finite(numbers: Any) -> bool:
 
 
 @compiled
-def share_that_counts(places: Any, g: Any, chosen: Any, channels: int, padded: int) -> Any:
+def share_that_counts(places: Any, g: Any, chosen: Any, channels: int, padded: int, lanes: int, one: Any) -> Any:
     """How much of the gradient is neither zero nor stopped by the ReLU."""
-    count = 0
+    count = np.uint64(0)
     for i in range(places.size):
-        slopes, largest = g[places[i] : places[i] + channels], chosen[i * padded : i * padded + channels]
-        for c in range(np.uint64(channels)):
-            count += (largest[c] != DEAD) & (slopes[c] != 0)
+        for c in range(0, channels, lanes):
+            found = hits(g, places[i] + c, chosen, i * padded + c, DEAD, min(lanes, channels - c), one)
+            count += bits_set(found)
     return count / (places.size * channels)
 
 
 @compiled
 def _list_by_channel(pixels: Any, places: Any, g: Any, chosen: Any, factor: Any, start: int, end: int, channels: int,
-                     padded: int, window: int, room: int, scales: Any, offsets: Any, ends: Any, totals: Any) -> None:  # fmt: skip
+                     padded: int, window: int, room: int, scales: Any, offsets: Any, ends: Any, totals: Any, lanes: int,
+                     one: Any) -> None:  # fmt: skip
     """For each channel: those of the windows from `start` to `end` whose gradient counts, and the total of it.
 
     The lists are `room` apart. Indices are unsigned, which spares the test for negative ones.
@@ -89,37 +90,44 @@ def _list_by_channel(pixels: Any, places: Any, g: Any, chosen: Any, factor: Any,
     for c in range(np.uint64(channels)):
         ends[c] = c * np.uint64(room)
     for i in range(start, end):
-        slopes, largest = g[places[i] : places[i] + channels], chosen[i * padded : i * padded + channels]
         of_window = pixels[i * window : (i + 1) * window]
-        for c in range(np.uint64(channels)):
-            totals[c] += slopes[c] if largest[c] != DEAD else np.float32(0)
-        for c in range(np.uint64(channels)):
-            p, n = np.uint64(largest[c]), ends[c]
-            counts = (p != np.uint64(DEAD)) & (slopes[c] != 0)
-            scales[n] = factor * slopes[c]
-            offsets[n] = of_window[p if counts else np.uint64(0)]
-            ends[c] = n + np.uint64(counts)
+        for first in range(0, channels, lanes):
+            at, place = places[i] + first, i * padded + first
+            found = hits(g, at, chosen, place, DEAD, min(lanes, channels - first), one)
+            while found:
+                j = trailing_zeros(found)
+                found &= found - ONE
+                c = np.uint64(first) + j
+                n, slope = ends[c], g[np.uint64(at) + j]
+                scales[n] = factor * slope
+                offsets[n] = of_window[np.uint64(chosen[np.uint64(place) + j])]
+                ends[c] = n + ONE
+                totals[c] += slope
 
 
 @compiled
 def _list_by_pixel(places: Any, g: Any, chosen: Any, start: int, end: int, channels: int, padded: int, window: int,
-                   apart: int, scales: Any, offsets: Any, ends: Any) -> None:  # fmt: skip
+                   apart: int, scales: Any, offsets: Any, ends: Any, lanes: int, one: Any) -> None:  # fmt: skip
     """For each pixel of the windows from `start` to `end`: the channels whose gradient counts there."""
     n, of_channel = np.uint64(0), np.uint64(apart)
     for i in range(start, end):
-        slopes, largest = g[places[i] : places[i] + channels], chosen[i * padded : i * padded + channels]
         for p in range(window):
-            for c in range(np.uint64(channels)):
-                scales[n] = slopes[c]
-                offsets[n] = c * of_channel
-                n += np.uint64((largest[c] == p) & (slopes[c] != 0))
+            for first in range(0, channels, lanes):
+                at = places[i] + first
+                found = hits(g, at, chosen, i * padded + first, p, min(lanes, channels - first), one)
+                while found:
+                    j = trailing_zeros(found)
+                    found &= found - ONE
+                    scales[n] = g[np.uint64(at) + j]
+                    offsets[n] = (np.uint64(first) + j) * of_channel
+                    n += ONE
             ends[(i - start) * window + p] = n
 
 
 @compiled
 def backward(x: Any, pixels: Any, places: Any, g: Any, chosen: Any, w: Any, dx: Any, to: Any, totals: Any, factor: Any,
              scales: Any, offsets: Any, ends: Any, rows: int, row: int, reach: int, line: int, channels: int,
-             padded: int, window: int, group: int, at_once: int, width: int, shape: Any) -> bool:  # fmt: skip
+             padded: int, window: int, group: int, at_once: int, width: int, lanes: int, shape: Any, one: Any) -> bool:  # fmt: skip
     """dx ← the gradient by x, if `dx` has room; to ← to + factor · that by the weights; totals ← that by the bias.
 
     `w` and `to`, which may be the same, are [channels][rows][line], zero beyond `reach`. `group` windows are done at a
@@ -128,7 +136,7 @@ def backward(x: Any, pixels: Any, places: Any, g: Any, chosen: Any, w: Any, dx: 
     Returns False, and does nothing, where a number is not finite, whose product with zero is not zero; and where most
     of the gradient counts, so that leaving out the rest does not pay.
     """
-    if window == 1 and share_that_counts(places, g, chosen, channels, padded) > MOST:
+    if window == 1 and share_that_counts(places, g, chosen, channels, padded, lanes, one) > MOST:
         return False
     if not (finite(g) and finite(x) and finite(w)):
         return False
@@ -137,7 +145,8 @@ def backward(x: Any, pixels: Any, places: Any, g: Any, chosen: Any, w: Any, dx: 
         dx[:] = 0
         for start in range(0, windows, group):
             end = min(start + group, windows)
-            _list_by_pixel(places, g, chosen, start, end, channels, padded, window, rows * line, scales, offsets, ends)
+            _list_by_pixel(places, g, chosen, start, end, channels, padded, window, rows * line, scales, offsets, ends,
+                           lanes, one)  # fmt: skip
             for k in range(0, rows, at_once):
                 for b in range(0, line, width):
                     begin = 0
@@ -152,7 +161,7 @@ def backward(x: Any, pixels: Any, places: Any, g: Any, chosen: Any, w: Any, dx: 
     for start in range(0, windows, group):
         end = min(start + group, windows)
         _list_by_channel(pixels, places, g, chosen, factor, start, end, channels, padded, window, room, scales, offsets,
-                         ends, totals)  # fmt: skip
+                         ends, totals, lanes, one)  # fmt: skip
         for c in range(channels):
             upto = np.int64(ends[c])
             if upto > c * room:

@@ -228,6 +228,30 @@ def _pool(context: Any, values: Any, at: Any, step: Any, window: Any, relu: Any,
     return signature, generate
 
 
+def _hits(context: Any, g: Any, at: Any, chosen: Any, place: Any, wanted: Any, count: Any, shape: Any) -> Any:
+    """Which of the first `count` channels of a vector count, as the bits of a word.
+
+    For `shape` = (lanes,): bit c is set if g[at + c] is not zero and chosen[place + c] is `wanted`, or for a wanted `DEAD`
+    anything else.
+    """
+    (lanes,) = shape.numbers
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        emit = Emitter(context, builder, signature, arguments, lanes)
+        g, at, chosen, place, wanted, count, _ = emit.arguments
+        numbers = emit.load(emit.at(chosen, place), ir.VectorType(BYTE, lanes))
+        same = builder.icmp_unsigned("==", numbers, emit.splat(builder.trunc(wanted, BYTE)))
+        inverted = builder.icmp_unsigned("==", wanted, ir.Constant(INDEX, DEAD))
+        fits = builder.xor(same, emit.splat(inverted))
+        counts = builder.fcmp_unordered("!=", emit.load(emit.at(g, at)), emit.constant(0.0))
+        bits = builder.bitcast(builder.and_(fits, counts), ir.IntType(lanes))
+        first = builder.sub(builder.shl(ir.Constant(INDEX, 1), count), ir.Constant(INDEX, 1))
+        return builder.and_(builder.zext(bits, INDEX), first)
+
+    number = types.int64
+    return types.uint64(g, number, chosen, number, number, number, shape), generate
+
+
 def _transpose(context: Any, m: Any, at: Any, line: Any, out: Any, to: Any, width: Any, shape: Any) -> Any:
     """out[to + i·width + j] = m[at + j·line + i], for i, j < lanes of `shape` = (lanes,)."""
     (lanes,) = shape.numbers
@@ -256,5 +280,6 @@ def _bit(builder: Any, flag: Any) -> Any:
 tile: Callable[..., None] = cast(Any, intrinsic(_tile))
 gather: Callable[..., None] = cast(Any, intrinsic(_gather))
 pool: Callable[..., None] = cast(Any, intrinsic(_pool))
+hits: Callable[..., Any] = cast(Any, intrinsic(_hits))
 transpose: Callable[..., None] = cast(Any, intrinsic(_transpose))
 """For compiled code."""
