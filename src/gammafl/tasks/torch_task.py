@@ -15,6 +15,7 @@ from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError, require
 from gammafl.federated import batch_draws as streams
 from gammafl.federated.task import Evaluation, LocalUpdate
+from gammafl.tasks.fast.convolutions.block import has_compiled
 from gammafl.tasks.fast.replicas import Replica, Replicas, Training
 from gammafl.tasks.fast.softmax_regression import SoftmaxRegression, is_softmax_regression
 from gammafl.tasks.flat_module import Buffers, FlatModule, plain_copy, shapes
@@ -38,6 +39,7 @@ class TorchTask:
     the samples of a batch, and is the model's own where it is None. Batches are drawn from the streams that
     `train` is given: uniformly with replacement, as the paper's stochastic gradient assumes, or in passes (`Passes`).
     `initialise` resets the module's weights; without it every seed starts from the weights the module came with.
+    With `fast`, compiled loops do what they can in torch's place (`tasks/fast`).
     """
 
     def __init__(
@@ -79,9 +81,7 @@ class TorchTask:
         self.optimizer: OptimizerChoice = None
         self.proximal = 0.0
         self._rule: LocalRule | None = None
-        self._replicas = Replicas(
-            lambda: Replica(self._start.module, self.objective, buffers, self._rule, self.fast)
-        )
+        self._replicas = Replicas(lambda: Replica(self._start.module, self.objective, buffers, self._rule, self.fast))
         self._initial = None if initialise else self._start.weights.numpy().copy()
         self._tables_made: dict[int, Table | None] = {}
 
@@ -90,6 +90,13 @@ class TorchTask:
         self._rule = local_rule(optimizer, proximal, list(self._start.parameters.values()))
         self.optimizer, self.proximal = optimizer, proximal
         self._replicas.forget()
+
+    @property
+    def arithmetic(self) -> str:
+        """Whose loops compute. Others round differently."""
+        if self.fast and self._softmax is not None:
+            return "compiled softmax regression"
+        return "compiled convolutions" if self.fast and has_compiled(self._start.module) else "torch"
 
     @property
     def optimizer_text(self) -> str:

@@ -11,9 +11,9 @@ from torch import nn
 
 from gammafl.core.arrays import Vector
 from gammafl.tasks.fast.convolutions.layer import Layer, by_torch
-from gammafl.tasks.fast.convolutions.machine import Vectors
+from gammafl.tasks.fast.convolutions.machine import Vectors, vectors
 from gammafl.tasks.fast.convolutions.plan import Block, Chosen, Images, Plan, Registers, Scratch
-from gammafl.tasks.fast.convolutions.recognise import Found, fused, is_plain
+from gammafl.tasks.fast.convolutions.recognise import Found, block_at, is_plain, parts_of
 
 Gradients = tuple[torch.Tensor | None, torch.Tensor, torch.Tensor | None]
 REMEMBERED = 8
@@ -31,8 +31,8 @@ class Kept:
 class Worker:
     """A block with plans for all sizes of images that came by, and arrays that calls use one after the other."""
 
-    def __init__(self, block: Block, vectors: Vectors) -> None:
-        self.layer = Layer(Registers(block, vectors))
+    def __init__(self, block: Block, of_machine: Vectors) -> None:
+        self.layer = Layer(Registers(block, of_machine))
         self.block = block
         self.loaded = 0
         """How often weights were loaded."""
@@ -54,15 +54,23 @@ class Worker:
         usual = type(x) in (torch.Tensor, nn.Parameter) and x.dtype == torch.float32 and x.device.type == "cpu"
         if not usual or x.dim() != 4 or len(x) == 0 or x.shape[1] != self.block.inputs:
             return False
-        special = torch.is_autocast_enabled("cpu") or torch.jit.is_tracing() or torch.compiler.is_compiling()
-        transformed = torch._C._functorch.maybe_current_level() is not None or torch.autograd.forward_ad._current_level >= 0
+        special = (
+            torch.is_autocast_enabled("cpu")
+            or torch._C._get_tracing_state() is not None
+            or torch.compiler.is_compiling()
+        )
+        transformed = (
+            torch._C._functorch.maybe_current_level() is not None or torch.autograd.forward_ad._current_level >= 0
+        )
         return not special and not transformed and min(self.block.result(*x.shape[2:])) >= 1
 
     def load(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         self.layer.load(weight.detach(), None if bias is None else bias.detach())
         self.loaded += 1
 
-    def forward(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, kept: Kept | None) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, kept: Kept | None
+    ) -> torch.Tensor:
         """A new tensor; what the way back needs is in `kept`."""
         plan, scratch, _ = self.plan(x.shape)
         self.load(weight, bias)
@@ -137,9 +145,9 @@ def differentiable(ctx: Any, gradient: torch.Tensor) -> list[Any]:
 class Fused:
     """Some layers of a `Sequential`, done as one block."""
 
-    def __init__(self, layers: list[nn.Module], found: Found, vectors: Vectors) -> None:
+    def __init__(self, layers: list[nn.Module], found: Found, of_machine: Vectors) -> None:
         self._layers, self._convolution = layers, found.convolution
-        self._worker = Worker(found.block, vectors)
+        self._worker = Worker(found.block, of_machine)
 
     def __call__(self, x: Any) -> Any:
         weight, bias = self._convolution.weight, self._convolution.bias
@@ -161,22 +169,29 @@ class FusedSequential(nn.Sequential):
         return input
 
 
-def use_blocks(module: nn.Module, vectors: Vectors) -> None:
+def use_blocks(module: nn.Module, of_machine: Vectors) -> None:
     """Has convolutions that stand in a `Sequential` with a ReLU or a pooling done together with them, in place."""
     for part in list(module.modules()):
-        if is_plain(part, nn.Sequential):
-            runs = _runs(list(part), vectors)
+        if isinstance(part, nn.Sequential) and is_plain(part, nn.Sequential):
+            runs = _runs(list(part), of_machine)
             if any(isinstance(run, Fused) for run in runs):
                 part.__class__ = FusedSequential
                 part.__dict__["runs"] = runs
 
 
-def _runs(layers: list[nn.Module], vectors: Vectors) -> list[Any]:
+def has_compiled(module: nn.Module) -> bool:
+    """Whether compiled loops do some of its layers on this machine."""
+    sequences = [list(part) for part in module.modules() if isinstance(part, nn.Sequential)]
+    blocks = (block_at(layers[start:]) for layers in sequences for start in range(len(layers)))
+    return vectors() is not None and (parts_of(module) is not None or any(blocks))
+
+
+def _runs(layers: list[nn.Module], of_machine: Vectors) -> list[Any]:
     """The layers, those of a block as one."""
     runs: list[Any] = []
     while layers:
-        found = fused(layers)
+        found = block_at(layers)
         count = 1 if found is None else found.layers
-        runs.append(Fused(layers[:count], found, vectors) if found is not None and count > 1 else layers[0])
-        layers = layers[count if found is not None and count > 1 else 1 :]
+        runs.append(layers[0] if found is None else Fused(layers[:count], found, of_machine))
+        layers = layers[count:]
     return runs

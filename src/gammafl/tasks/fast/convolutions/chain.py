@@ -31,7 +31,7 @@ REMEMBERED = 4
 class Rooms:
     """What layers, one after the other, need for batches of one size.
 
-    Between two layers there is one array: what the first one makes of its images, with the margin that the second wants.
+    Between two layers there is one array: what the first one makes of its images, with the margin the second wants.
     """
 
     def __init__(self, layers: Sequence[Layer], count: int, height: int, width: int) -> None:
@@ -70,7 +70,8 @@ class Rooms:
         self.input.copy_(inputs.view(self.input.shape))
         for number, layer in enumerate(self.layers):
             chosen = self.chosen[number] if keep else None
-            layer.forward(self.plans[number], self.scratch[number], *self.arrays[number : number + 2], chosen)
+            x, out = self.arrays[number : number + 2]
+            layer.forward(self.plans[number], self.scratch[number], x, out, chosen)
         return self.output
 
     def descend(self, gradient: torch.Tensor, stepsize: float, further: bool) -> None:

@@ -60,7 +60,7 @@ class Layer:
     def backward(
         self, plan: Plan, scratch: Scratch, x: Vector, chosen: Chosen, gradient: Vector, dx: Vector | None
     ) -> None:
-        """The gradients by weights and bias, and by the input where `dx` is given, where `gradient` is by the output."""
+        """From the gradient by the output, those by weights and bias, and by the input where `dx` is given."""
         self._row_gradient[:] = 0
         if not self._backward(plan, scratch, x, chosen, gradient, dx, self._row_gradient, 1.0):
             self._backward_by_torch(plan, x, chosen, gradient, dx)
@@ -76,12 +76,6 @@ class Layer:
             self.bias.sub_(self.bias_gradient, alpha=step)
         self._arrange()
 
-    def share_that_counts(self, plan: Plan, chosen: Chosen, gradient: Vector) -> float:
-        """How much of the gradient by the output is neither zero nor stopped by the ReLU."""
-        registers = self.registers
-        return loops.share_that_counts(plan.places, gradient, chosen, registers.block.outputs, registers.padded,
-                                       registers.vectors.lanes, registers.for_tiles[2])  # fmt: skip
-
     def _backward(self, plan: Plan, scratch: Scratch, x: Vector, chosen: Chosen, gradient: Vector, dx: Vector | None,
                   to: Vector, factor: float) -> bool:  # fmt: skip
         """False where it is torch's."""
@@ -90,7 +84,7 @@ class Layer:
             x, plan.pixels, plan.places, gradient, chosen, self._rows, NOTHING if dx is None else dx, to,
             self._bias_gradient, np.float32(factor), scratch.scales, scratch.offsets, scratch.ends, block.rows,
             plan.source.row, block.reach, registers.line, block.outputs, registers.padded, block.window, plan.group,
-            registers.gathered[0], registers.width, registers.vectors.lanes, registers.for_gradients,
+            registers.gathered[0], registers.width, block.most, registers.vectors.lanes, registers.for_gradients,
             registers.for_tiles[2])  # fmt: skip
 
     def _backward_by_torch(self, plan: Plan, x: Vector, chosen: Chosen, gradient: Vector, dx: Vector | None) -> None:

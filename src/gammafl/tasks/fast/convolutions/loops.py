@@ -1,8 +1,8 @@
 """Convolution with ReLU and max-pooling, forward and backward, for a batch of images.
 
-An image is [height, width, channels] with its margin of zeros. A *pixel* is a pixel of the convolution's output, given by
-where its part of the input begins; a *window* is the pixels that max-pooling takes the largest of, one pixel where there
-is no pooling. `pixels` has those of a window side by side, `places` says where a window's result belongs.
+An image is [height, width, channels] with its margin of zeros. A *pixel* is one of the convolution's output, given by
+where its part of the input begins; a *window* is the pixels that max-pooling takes the largest of, one pixel where
+there is no pooling. `pixels` has those of a window side by side, `places` says where a window's result belongs.
 
 Backward, only numbers that count are multiplied: after ReLU and pooling most of the gradient is zero. `chosen` says for
 each window and channel which pixel was the largest, or that the ReLU let nothing through.
@@ -21,8 +21,6 @@ compiled = compiled_with(microkernels)
 
 APART = 17
 """Entries between the ends of two lists: with a power of two, all lists would want the same lines of the cache."""
-MOST = 0.6
-"""Share of the gradient from which on it is torch's: a product that is left out saves less than a list costs."""
 NO_CLASS = -1.0
 INFINITY = np.uint32(0x7F800000)
 
@@ -60,7 +58,7 @@ def forward(x: Any, pixels: Any, places: Any, w: Any, bias: Any, tmp: Any, out: 
 
 
 @compiled
-def finite(numbers: Any) -> bool:
+def finite(numbers: Any) -> Any:
     """Whether neither infinity nor NaN is among the numbers."""
     largest, bits = np.uint32(0), numbers.view(np.uint32)
     for i in range(bits.size):
@@ -127,16 +125,17 @@ def _list_by_pixel(places: Any, g: Any, chosen: Any, start: int, end: int, chann
 @compiled
 def backward(x: Any, pixels: Any, places: Any, g: Any, chosen: Any, w: Any, dx: Any, to: Any, totals: Any, factor: Any,
              scales: Any, offsets: Any, ends: Any, rows: int, row: int, reach: int, line: int, channels: int,
-             padded: int, window: int, group: int, at_once: int, width: int, lanes: int, shape: Any, one: Any) -> bool:  # fmt: skip
+             padded: int, window: int, group: int, at_once: int, width: int, most: float, lanes: int, shape: Any,
+             one: Any) -> Any:  # fmt: skip
     """dx ← the gradient by x, if `dx` has room; to ← to + factor · that by the weights; totals ← that by the bias.
 
     `w` and `to`, which may be the same, are [channels][rows][line], zero beyond `reach`. `group` windows are done at a
     time.
 
-    Returns False, and does nothing, where a number is not finite, whose product with zero is not zero; and where most
-    of the gradient counts, so that leaving out the rest does not pay.
+    Returns False, and does nothing, where a number is not finite, whose product with zero is not zero; and where more
+    of the gradient counts than `most`, so that leaving out the rest does not pay.
     """
-    if window == 1 and share_that_counts(places, g, chosen, channels, padded, lanes, one) > MOST:
+    if most < 1 and share_that_counts(places, g, chosen, channels, padded, lanes, one) > most:
         return False
     if not (finite(g) and finite(x) and finite(w)):
         return False
@@ -149,7 +148,7 @@ def backward(x: Any, pixels: Any, places: Any, g: Any, chosen: Any, w: Any, dx: 
                            lanes, one)  # fmt: skip
             for k in range(0, rows, at_once):
                 for b in range(0, line, width):
-                    begin = 0
+                    begin = np.int64(0)
                     for j in range((end - start) * window):
                         upto = np.int64(ends[j])
                         if upto > begin:
@@ -167,8 +166,8 @@ def backward(x: Any, pixels: Any, places: Any, g: Any, chosen: Any, w: Any, dx: 
             if upto > c * room:
                 for k in range(0, rows, at_once):
                     for b in range(0, line, width):
-                        gather(x, scales, offsets, c * room, upto, k * row + b, row, to, (c * rows + k) * line + b, line,
-                               shape)  # fmt: skip
+                        gather(x, scales, offsets, c * room, upto, k * row + b, row, to, (c * rows + k) * line + b,
+                               line, shape)  # fmt: skip
     if line > reach:
         for at in range(0, channels * rows * line, line):
             to[at + reach : at + line] = 0

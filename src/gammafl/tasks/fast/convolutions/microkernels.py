@@ -1,8 +1,8 @@
 """The innermost loops of convolutions, written as LLVM code: their sums stay in vector registers.
 
 A compiler of loops does not keep 24 vectors of sums in registers by itself. So the few innermost loops are emitted here
-for fixed numbers of lanes and registers, and everything around them is plain numba (`loops.py`). Sums are taken in the
-order of the indices, each number by itself with fused multiply-adds: what comes out does not depend on lanes or registers.
+for fixed numbers of lanes and registers, and everything around them is plain numba (`loops.py`). Each sum is taken by
+itself, in the order of the indices and with fused multiply-adds: it does not depend on lanes or registers.
 
 Arrays are one-dimensional, contiguous float32 unless said otherwise; nothing here checks a bound (`plan.py` does).
 """
@@ -149,7 +149,9 @@ def _tile(context: Any, x: Any, pixels: Any, first: Any, rows: Any, row: Any, re
         return context.get_dummy_value()
 
     number = types.int64
-    signature = types.void(x, pixels, number, number, number, number, w, number, bias, number, out, number, number, shape)
+    signature = types.void(
+        x, pixels, number, number, number, number, w, number, bias, number, out, number, number, shape
+    )
     return signature, generate
 
 
@@ -191,8 +193,8 @@ def _pool(context: Any, values: Any, at: Any, step: Any, window: Any, relu: Any,
           chosen: Any, place: Any, keep: Any, shape: Any) -> Any:  # fmt: skip
     """The largest of a window's pixels, through a ReLU or not, for `count` of a vector's channels.
 
-    For `shape` = (lanes,): of values[at + p·step + c], p < window, the first largest goes to out[to + c] and, if `keep`,
-    its p to chosen[place + c], or `DEAD`. NaN is larger than anything, and the last one counts, as in torch.
+    For `shape` = (lanes,): of values[at + p·step + c], p < window, the first largest goes to out[to + c] and, if
+    `keep`, its p to chosen[place + c], or `DEAD`. NaN is larger than anything, and the last one counts, as in torch.
     """
     (lanes,) = shape.numbers
 
@@ -231,8 +233,8 @@ def _pool(context: Any, values: Any, at: Any, step: Any, window: Any, relu: Any,
 def _hits(context: Any, g: Any, at: Any, chosen: Any, place: Any, wanted: Any, count: Any, shape: Any) -> Any:
     """Which of the first `count` channels of a vector count, as the bits of a word.
 
-    For `shape` = (lanes,): bit c is set if g[at + c] is not zero and chosen[place + c] is `wanted`, or for a wanted `DEAD`
-    anything else.
+    For `shape` = (lanes,): bit c is set if g[at + c] is not zero and chosen[place + c] is `wanted`, or for a wanted
+    `DEAD` anything else.
     """
     (lanes,) = shape.numbers
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -40,14 +41,15 @@ def block_of(layer: nn.Module) -> Block | None:
     if not is_plain(layer, nn.Conv2d):
         return None
     assert isinstance(layer, nn.Conv2d)
-    padding = (0, 0) if layer.padding == "valid" else layer.padding
-    kernel, stride = layer.kernel_size, layer.stride
+    padding: Any = (0, 0) if layer.padding == "valid" else layer.padding
+    (rows, columns), stride = layer.kernel_size, layer.stride
     usual = layer.groups == 1 and layer.dilation == (1, 1) and layer.padding_mode == "zeros"
     square = isinstance(padding, tuple) and padding[0] == padding[1] and stride[0] == stride[1]
     floats = all(parameter.dtype == torch.float32 for parameter in layer.parameters())
-    if not (usual and square and floats and max(padding) < min(kernel)):
+    if not (usual and square and floats and padding[0] < min(rows, columns)):
         return None
-    return Block(layer.in_channels, layer.out_channels, *kernel, stride[0], int(padding[0]), bias=layer.bias is not None)
+    bias = layer.bias is not None
+    return Block(layer.in_channels, layer.out_channels, rows, columns, stride[0], int(padding[0]), bias=bias)
 
 
 def fused(layers: Sequence[nn.Module]) -> Found | None:
@@ -67,6 +69,12 @@ def fused(layers: Sequence[nn.Module]) -> Found | None:
     convolution = layers[0]
     assert isinstance(convolution, nn.Conv2d)
     return Found(alone.followed_by(relu, pool), convolution, count)
+
+
+def block_at(layers: Sequence[nn.Module]) -> Found | None:
+    """The same where there is something to fuse."""
+    found = fused(layers)
+    return found if found is not None and found.layers > 1 else None
 
 
 def _pooling(layer: nn.Module) -> int:
