@@ -84,7 +84,7 @@ class Layer:
             x, plan.pixels, plan.places, gradient, chosen, self._rows, NOTHING if dx is None else dx, to,
             self._bias_gradient, np.float32(factor), scratch.scales, scratch.offsets, scratch.ends, block.rows,
             plan.source.row, block.reach, registers.line, block.outputs, registers.padded, block.window, plan.group,
-            registers.gathered[0], registers.width, block.most, registers.vectors.lanes, registers.for_gradients,
+            registers.gathered[0], registers.width, block.most, registers.vectors.lanes, *registers.for_gradients,
             registers.for_tiles[2])  # fmt: skip
 
     def _backward_by_torch(self, plan: Plan, x: Vector, chosen: Chosen, gradient: Vector, dx: Vector | None) -> None:

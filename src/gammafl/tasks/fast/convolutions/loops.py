@@ -126,7 +126,7 @@ def _list_by_pixel(places: Any, g: Any, chosen: Any, start: int, end: int, chann
 def backward(x: Any, pixels: Any, places: Any, g: Any, chosen: Any, w: Any, dx: Any, to: Any, totals: Any, factor: Any,
              scales: Any, offsets: Any, ends: Any, rows: int, row: int, reach: int, line: int, channels: int,
              padded: int, window: int, group: int, at_once: int, width: int, most: float, lanes: int, shape: Any,
-             one: Any) -> Any:  # fmt: skip
+             single: Any, one: Any) -> Any:  # fmt: skip
     """dx ← the gradient by x, if `dx` has room; to ← to + factor · that by the weights; totals ← that by the bias.
 
     `w` and `to`, which may be the same, are [channels][rows][line], zero beyond `reach`. `group` windows are done at a
@@ -146,14 +146,14 @@ def backward(x: Any, pixels: Any, places: Any, g: Any, chosen: Any, w: Any, dx: 
             end = min(start + group, windows)
             _list_by_pixel(places, g, chosen, start, end, channels, padded, window, rows * line, scales, offsets, ends,
                            lanes, one)  # fmt: skip
-            for k in range(0, rows, at_once):
+            for k in range(rows):
                 for b in range(0, line, width):
                     begin = np.int64(0)
                     for j in range((end - start) * window):
                         upto = np.int64(ends[j])
                         if upto > begin:
                             gather(w, scales, offsets, begin, upto, k * line + b, line, dx,
-                                   pixels[start * window + j] + k * row + b, row, shape)  # fmt: skip
+                                   pixels[start * window + j] + k * row + b, row, single)  # fmt: skip
                             begin = upto
     totals[:] = 0
     room = group + APART

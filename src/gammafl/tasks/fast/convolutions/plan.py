@@ -144,8 +144,10 @@ class Registers:
         return Fixed(lanes, pixels, 2), Fixed(lanes, pixels, 1), Fixed(lanes)
 
     @cached_property
-    def for_gradients(self) -> Fixed:
-        return Fixed(self.vectors.lanes, *self.gathered)
+    def for_gradients(self) -> tuple[Fixed, Fixed]:
+        """By weights; and by the input, row by row, so that the order of its sums is the same for all vectors."""
+        rows, vectors = self.gathered
+        return Fixed(self.vectors.lanes, rows, vectors), Fixed(self.vectors.lanes, 1, vectors)
 
 
 class Plan:
