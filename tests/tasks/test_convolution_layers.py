@@ -70,9 +70,14 @@ class Problem:
         self.gradient = numbers(count, block.outputs, *block.result(height, width))
 
     def by_torch(self, kind: torch.dtype = torch.float64) -> Made:
-        leaves = [part.to(kind).requires_grad_() for part in (self.x, self.weight, self.bias)]
+        """With channels last, as everywhere here: torch's way with infinity at the margin depends on that."""
+        last = torch.channels_last
+        x, weight, gradient = (
+            part.to(kind).contiguous(memory_format=last) for part in (self.x, self.weight, self.gradient)
+        )
+        leaves = [part.detach().requires_grad_() for part in (x, weight, self.bias.to(kind))]
         out = by_torch(self.block, *leaves)
-        return Made(out.detach(), *torch.autograd.grad(out, leaves, self.gradient.to(kind)))
+        return Made(out.detach(), *torch.autograd.grad(out, leaves, gradient))
 
     def by_loops(self, machine: Vectors) -> Made:
         images = Images(len(self.x), *self.x.shape[2:], self.block.inputs, self.block.padding)

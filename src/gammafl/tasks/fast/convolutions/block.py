@@ -12,7 +12,7 @@ from torch import nn
 from gammafl.core.arrays import Vector
 from gammafl.tasks.fast.convolutions.layer import Layer, by_torch
 from gammafl.tasks.fast.convolutions.machine import Vectors, vectors
-from gammafl.tasks.fast.convolutions.plan import Block, Chosen, Images, Plan, Registers, Scratch
+from gammafl.tasks.fast.convolutions.plan import AT_ONCE, Block, Chosen, Images, Plan, Registers, Scratch
 from gammafl.tasks.fast.convolutions.recognise import Found, block_at, is_plain, parts_of
 
 Gradients = tuple[torch.Tensor | None, torch.Tensor, torch.Tensor | None]
@@ -69,16 +69,23 @@ class Worker:
         self.loaded += 1
 
     def forward(
-        self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, kept: Kept | None
+        self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, kept: Kept, keep: bool
     ) -> torch.Tensor:
-        """A new tensor; what the way back needs is in `kept`."""
+        """A new tensor; what the way back needs is in `kept`, if it should `keep` that."""
         plan, scratch, _ = self.plan(x.shape)
         self.load(weight, bias)
-        source = plan.source_room() if kept is None else kept.x
-        plan.source.inner(source).copy_(x.detach())
+        plan.source.inner(kept.x).copy_(x.detach())
         out = torch.empty(plan.target.size + plan.guard).numpy()
-        self.layer.forward(plan, scratch, source, out, None if kept is None else kept.chosen)
+        self.layer.forward(plan, scratch, kept.x, out, kept.chosen if keep else None)
         return plan.target.inner(out)
+
+    def outputs(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        """A new tensor, of which there is no way back."""
+        parts = []
+        for part in x.split(AT_ONCE):
+            plan, _, free = self.plan(part.shape)
+            parts.append(self.forward(part, weight, bias, Loan(plan, free).kept, keep=False))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def side_by_side(self, plan: Plan, images: torch.Tensor) -> Vector:
         """As an array with the channels of each pixel side by side, in whole vectors."""
@@ -118,7 +125,7 @@ class FusedFunction(torch.autograd.Function):
         plan, _, free = worker.plan(x.shape)
         ctx.loan, ctx.worker = Loan(plan, free), worker
         ctx.save_for_backward(x, weight, bias)
-        out = worker.forward(x, weight, bias, ctx.loan.kept)
+        out = worker.forward(x, weight, bias, ctx.loan.kept, keep=True)
         ctx.loaded = worker.loaded
         return out
 
@@ -157,7 +164,7 @@ class Fused:
             return x
         if torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in (x, weight, bias)):
             return FusedFunction.apply(x, weight, bias, self._worker)
-        return self._worker.forward(x, weight, bias, None)
+        return self._worker.outputs(x, weight, bias)
 
 
 class FusedSequential(nn.Sequential):

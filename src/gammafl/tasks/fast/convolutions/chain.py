@@ -16,14 +16,12 @@ from gammafl.core.arrays import Vector
 from gammafl.tasks.fast.convolutions import loops
 from gammafl.tasks.fast.convolutions.layer import Layer
 from gammafl.tasks.fast.convolutions.machine import Vectors
-from gammafl.tasks.fast.convolutions.plan import Block, Chosen, Images, Plan, Registers, Scratch
+from gammafl.tasks.fast.convolutions.plan import AT_ONCE, Block, Chosen, Images, Plan, Registers, Scratch
 from gammafl.tasks.fast.convolutions.recognise import Parts, parts_of
 from gammafl.tasks.flat_module import FlatModule
 from gammafl.tasks.nested import Nested
 from gammafl.tasks.objective import Objective
 
-AT_ONCE = 25
-"""Images that go through the blocks at a time where nothing is kept of them: they stay in the cache."""
 REMEMBERED = 4
 """Sizes of batches that rooms are kept for."""
 
@@ -67,7 +65,7 @@ class Rooms:
 
     def forward(self, inputs: torch.Tensor, keep: bool) -> torch.Tensor:
         """What the layers make of the inputs; with `keep`, so that they can go back."""
-        self.input.copy_(inputs.view(self.input.shape))
+        self.input.copy_(inputs.reshape(self.input.shape))
         for number, layer in enumerate(self.layers):
             chosen = self.chosen[number] if keep else None
             x, out = self.arrays[number : number + 2]
@@ -76,7 +74,7 @@ class Rooms:
 
     def descend(self, gradient: torch.Tensor, stepsize: float, further: bool) -> None:
         """A step of each layer, where `gradient` is by the output; with `further`, finds that by the input."""
-        self.output_gradient.copy_(gradient.view(self.output_gradient.shape))
+        self.output_gradient.copy_(gradient.reshape(self.output_gradient.shape))
         for number in reversed(range(len(self.layers))):
             by_input, by_output = self.gradients[number : number + 2]
             arrays = self.arrays[number], self.chosen[number], by_output, by_input if number or further else None

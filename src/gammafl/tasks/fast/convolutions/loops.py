@@ -147,14 +147,14 @@ def backward(x: Any, pixels: Any, places: Any, g: Any, chosen: Any, w: Any, dx: 
             _list_by_pixel(places, g, chosen, start, end, channels, padded, window, rows * line, scales, offsets, ends,
                            lanes, one)  # fmt: skip
             for k in range(rows):
-                for b in range(0, line, width):
-                    begin = np.int64(0)
-                    for j in range((end - start) * window):
-                        upto = np.int64(ends[j])
-                        if upto > begin:
-                            gather(w, scales, offsets, begin, upto, k * line + b, line, dx,
-                                   pixels[start * window + j] + k * row + b, row, single)  # fmt: skip
-                            begin = upto
+                begin = np.int64(0)
+                for j in range((end - start) * window):
+                    upto = np.int64(ends[j])
+                    if upto > begin:
+                        at = pixels[start * window + j] + k * row
+                        for b in range(0, line, width):
+                            gather(w, scales, offsets, begin, upto, k * line + b, line, dx, at + b, row, single)
+                        begin = upto
     totals[:] = 0
     room = group + APART
     for start in range(0, windows, group):

@@ -18,6 +18,8 @@ Table = NDArray[np.int32]
 Chosen = NDArray[np.uint8]
 CACHE = 16384
 """float32 numbers of the input that are worked on at a time; they stay in the nearest caches."""
+AT_ONCE = 25
+"""Images that go through blocks at a time where nothing is kept of them: they stay in the cache."""
 MOST = 0.6
 """Share of a convolution's gradient that is not zero, from which on the way back is torch's: leaving out the rest saves
 less than lists cost."""
@@ -156,9 +158,7 @@ class Plan:
     def __init__(self, registers: Registers, source: Images, margin_of_target: int = 0) -> None:
         block = registers.block
         height, width = block.result(source.height, source.width)
-        assert source.margin == block.padding
-        assert source.channels == block.inputs
-        assert min(height, width) >= 1
+        _must(source.margin == block.padding and source.channels == block.inputs and min(height, width) >= 1)
         self.registers, self.source = registers, source
         self.target = Images(source.count, height, width, block.outputs, margin_of_target)
         self.places = self.target.starts()
@@ -192,15 +192,18 @@ class Plan:
         """The furthest that any loop reads or writes is inside, so that the loops need not look."""
         block, registers = self.registers.block, self.registers
         last = int(self.pixels.max()) + (block.rows - 1) * self.source.row
-        assert last + block.reach <= self.source.size
-        assert last + registers.line <= self.source.size + self.guard
-        whole = -(-block.outputs // registers.vectors.lanes) * registers.vectors.lanes
-        assert int(self.places.max()) + whole <= self.target.size + registers.vectors.lanes
-        assert int(min(self.pixels.min(), self.places.min())) >= 0
-        assert max(self.source.size, self.target.size) + self.guard < 2**31
-        taken = registers.tiles * registers.pixels
-        assert taken % block.window == 0
-        assert self.pixels.size >= len(self.places) * block.window + registers.pixels - 1
+        _must(last + block.reach <= self.source.size)
+        _must(last + registers.line <= self.source.size + self.guard)
+        _must(int(self.places.max()) + registers.padded <= self.target.size + registers.vectors.lanes)
+        _must(int(min(self.pixels.min(), self.places.min())) >= 0)
+        _must(max(self.source.size, self.target.size) + self.guard < 2**31)
+        _must(registers.tiles * registers.pixels % block.window == 0)
+        _must(self.pixels.size >= len(self.places) * block.window + registers.pixels - 1)
+
+
+def _must(holds: bool) -> None:
+    if not holds:
+        raise AssertionError("a plan whose loops would leave their arrays")
 
 
 def _pixels(block: Block, source: Images, height: int, width: int, at_once: int) -> Table:

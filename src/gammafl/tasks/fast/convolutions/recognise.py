@@ -9,6 +9,8 @@ from torch import nn
 
 from gammafl.tasks.fast.convolutions.plan import Block
 
+ENOUGH = 16
+"""Numbers in a row of a kernel."""
 LARGEST_WINDOW = 64
 """Pixels of a pooling window; its numbers must fit into a byte."""
 
@@ -31,9 +33,9 @@ class Parts:
 
 
 def is_plain(layer: nn.Module, kind: type[nn.Module]) -> bool:
-    """Of that very kind, with nobody looking at what passes through."""
+    """Of that very kind, with a forward pass of that kind and nobody looking at what passes through."""
     hooks = layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks
-    return type(layer) is kind and not any(hooks)
+    return type(layer) is kind and not any(hooks) and "forward" not in layer.__dict__
 
 
 def block_of(layer: nn.Module) -> Block | None:
@@ -72,9 +74,14 @@ def fused(layers: Sequence[nn.Module]) -> Found | None:
 
 
 def block_at(layers: Sequence[nn.Module]) -> Found | None:
-    """The same where there is something to fuse."""
+    """The same where that is faster than torch's layers one by one, by the measurements of docs/performance.md.
+
+    With pooling it always is. Of a ReLU's gradient half counts: then kernels must be wide enough for the lists to pay.
+    """
     found = fused(layers)
-    return found if found is not None and found.layers > 1 else None
+    if found is None or not (found.block.pool > 1 or (found.block.relu and found.block.reach >= ENOUGH)):
+        return None
+    return found
 
 
 def _pooling(layer: nn.Module) -> int:
@@ -97,7 +104,8 @@ def parts_of(module: nn.Module) -> Parts | None:
     if layers is None or len(set(map(id, layers))) < len(layers):
         return None
     trained = [parameter for layer in layers for parameter in layer.parameters()]
-    if not all(parameter.requires_grad for parameter in trained) or len(set(map(id, trained))) < len(trained):
+    same = list(map(id, trained)) == list(map(id, module.parameters()))
+    if not same or not all(parameter.requires_grad for parameter in trained):
         return None
     blocks, at = [], 0
     while (found := fused(layers[at:])) is not None:
