@@ -98,7 +98,7 @@ def test_values_and_gradients_are_torchs(name: str, wanted: bool, memory: torch.
 def test_a_graph_may_be_gone_back_twice_and_out_of_order() -> None:
     plain, fast = both(Residual)
     inputs = [torch.randn(2, 3, 12, 12) for _ in range(2)]
-    weight = [module.first[0].weight for module in (plain, fast)]  # type: ignore[index]
+    weight = [next(module.parameters()) for module in (plain, fast)]
     found: list[list[torch.Tensor]] = []
     for module, leaf in zip((plain, fast), weight, strict=True):
         first, second = (module(x).square().sum() for x in inputs)
@@ -152,9 +152,8 @@ def test_frozen_weights_get_no_gradient() -> None:
 
 def test_other_kinds_of_numbers_and_shapes_are_torchs() -> None:
     plain, fast = both(lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2)))
-    same(
-        [fast(torch.ones(3, 8, 8)), fast(torch.ones(0, 3, 8, 8))], [plain(torch.ones(3, 8, 8)), torch.ones(0, 4, 3, 3)]
-    )
+    same([fast(torch.ones(3, 8, 8))], [plain(torch.ones(3, 8, 8))])
+    assert fast(torch.ones(0, 3, 8, 8)).shape == (0, 4, 3, 3)
     with torch.autocast("cpu", torch.bfloat16):
         assert fast(torch.ones(1, 3, 8, 8)).dtype == torch.bfloat16
     with pytest.raises(RuntimeError):

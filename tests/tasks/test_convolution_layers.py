@@ -80,7 +80,8 @@ class Problem:
         return Made(out.detach(), *torch.autograd.grad(out, leaves, gradient))
 
     def by_loops(self, machine: Vectors) -> Made:
-        images = Images(len(self.x), *self.x.shape[2:], self.block.inputs, self.block.padding)
+        count, channels, height, width = self.x.shape
+        images = Images(count, height, width, channels, self.block.padding)
         plan = Plan(Registers(self.block, machine), images)
         layer, scratch, chosen = Layer(plan.registers), Scratch(plan), plan.chosen_room()
         layer.load(self.weight, self.bias)
