@@ -50,10 +50,6 @@ class FlatModule:
                 tensor.copy_(part)
         self.reset_buffers()
 
-    def parts(self, vector: Vector) -> list[torch.Tensor]:
-        """The part of a vector like `weights` that belongs to each tensor, in its shape."""
-        return _parts(torch.from_numpy(vector), self._tensors)
-
     @torch.no_grad()
     def reset_buffers(self) -> None:
         """The buffers that don't travel, as they came."""

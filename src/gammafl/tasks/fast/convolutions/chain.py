@@ -96,9 +96,23 @@ class Chain:
         self._of_images: dict[tuple[int, ...], Rooms] = {}
         self._of_features: dict[int, Rooms] = {}
 
-    @torch.no_grad()
     def load(self, model: Vector) -> None:
-        self._take(self.flat.parts(model))
+        for layer, weight, bias in self._parts(model):
+            layer.take(weight, bias)
+
+    def difference(self, model: Vector, out: Vector) -> float:
+        """out = model − weights; returns its largest magnitude."""
+        for (layer, weight, bias), (_, *results) in zip(self._parts(model), self._parts(out), strict=True):
+            layer.subtract_from(weight, bias, *results)
+        return kernels.largest_magnitude(out)
+
+    def _parts(self, vector: Vector) -> Iterator[tuple[Layer, Vector, Vector | None]]:
+        """The parts of a flat vector that belong to each layer."""
+        start = 0
+        for layer in (*self._blocks, *self._linear):
+            block, end = layer.registers.block, start + layer.weight.numel()
+            start, weight = end + block.bias * block.outputs, vector[start:end]
+            yield layer, weight, vector[end:start] if block.bias else None
 
     def _take(self, tensors: Sequence[torch.Tensor]) -> None:
         left = iter(tensors)
@@ -110,13 +124,6 @@ class Chain:
         both = [(layer.weight, layer.bias) if layer.registers.block.bias else (layer.weight,)
                 for layer in (*self._blocks, *self._linear)]  # fmt: skip
         return [tensor for tensors in both for tensor in tensors]
-
-    @torch.no_grad()
-    def difference(self, model: Vector, out: Vector) -> float:
-        """out = model − weights; returns its largest magnitude."""
-        for before, weights, result in zip(self.flat.parts(model), self._weights(), self.flat.parts(out), strict=True):
-            torch.sub(before, weights.view(before.shape) if before.dim() == 2 else weights, out=result)
-        return kernels.largest_magnitude(out)
 
     @contextmanager
     def _in_module(self) -> Iterator[nn.Module]:
@@ -175,7 +182,9 @@ class Chain:
         plain = isinstance(inputs, torch.Tensor) and inputs.dim() == 4 and inputs.dtype == torch.float32
         if not plain or len(inputs) == 0 or inputs.requires_grad:
             return False
-        channels, height, width = inputs.shape[1:]
+        return tuple(inputs.shape) in self._of_images or self._fits(*inputs.shape[1:])
+
+    def _fits(self, channels: int, height: int, width: int) -> bool:
         for layer in self._blocks:
             block = layer.registers.block
             if block.inputs != channels or min(block.result(height, width)) < 1:

@@ -30,6 +30,8 @@ class Layer:
         self.bias, self.bias_gradient = (
             torch.from_numpy(part)[: block.outputs] for part in (self._bias, self._bias_gradient)
         )
+        self._shape = block.outputs, block.inputs, block.rows, block.columns, registers.line
+        self._arrangement = block.rows, block.reach, registers.line, registers.padded, registers.vectors.lanes
         self.weight, self.weight_gradient = self._in_shape(self._rows), self._in_shape(self._row_gradient)
 
     def _in_shape(self, rows: Vector) -> torch.Tensor:
@@ -44,18 +46,27 @@ class Layer:
             self.bias.copy_(bias)
         self._arrange()
 
+    def take(self, weight: Vector, bias: Vector | None) -> None:
+        """The same from parts of a flat vector."""
+        loops.take_weights(weight, *self._shape, self._rows)
+        if bias is not None:
+            self._bias[: bias.size] = bias
+        self._arrange()
+
+    def subtract_from(self, weight: Vector, bias: Vector | None, out: Any, out_of_bias: Any) -> None:
+        """out ← weight − ours, and the same for the bias, of parts of a flat vector."""
+        loops.subtract_weights(weight, self._rows, *self._shape, out)
+        if bias is not None:
+            np.subtract(bias, self._bias[: bias.size], out=out_of_bias)
+
     def _arrange(self) -> None:
-        block, registers = self.registers.block, self.registers
-        loops.arranged(self._rows, block.rows, block.reach, registers.line, registers.padded, registers.vectors.lanes,
-                       self._arranged, registers.for_tiles[2])  # fmt: skip
+        loops.arranged(self._rows, *self._arrangement, self._arranged, self.registers.for_tiles[2])
 
     def forward(self, plan: Plan, scratch: Scratch, x: Vector, out: Vector, chosen: Chosen | None) -> None:
         """out ← what the block makes of x; `chosen` ← what the backward pass needs of it."""
-        block, registers, keep = self.registers.block, self.registers, chosen is not None
-        loops.forward(x, plan.pixels, plan.places, self._arranged, self._bias, scratch.tmp, out,
-                      scratch.nothing if chosen is None else chosen, block.rows, plan.source.row, block.reach,
-                      block.outputs, block.window, registers.tiles, block.relu, keep, registers.vectors.lanes,
-                      registers.pixels, *registers.for_tiles)  # fmt: skip
+        chosen = scratch.nothing if chosen is None else chosen
+        loops.forward(x, plan.pixels, plan.places, self._arranged, self._bias, scratch.tmp, out, chosen,
+                      *plan.for_forward)  # fmt: skip
 
     def backward(
         self, plan: Plan, scratch: Scratch, x: Vector, chosen: Chosen, gradient: Vector, dx: Vector | None
@@ -73,19 +84,16 @@ class Layer:
             self._backward_by_torch(plan, x, chosen, gradient, dx)
             self.weight.sub_(self.weight_gradient, alpha=step)
         if self.registers.block.bias:
-            self.bias.sub_(self.bias_gradient, alpha=step)
+            self._bias -= np.float32(step) * self._bias_gradient
         self._arrange()
 
     def _backward(self, plan: Plan, scratch: Scratch, x: Vector, chosen: Chosen, gradient: Vector, dx: Vector | None,
                   to: Vector, factor: float) -> bool:  # fmt: skip
         """False where it is torch's."""
-        block, registers = self.registers.block, self.registers
-        return loops.backward(
-            x, plan.pixels, plan.places, gradient, chosen, self._rows, NOTHING if dx is None else dx, to,
-            self._bias_gradient, np.float32(factor), scratch.scales, scratch.offsets, scratch.ends, block.rows,
-            plan.source.row, block.reach, registers.line, block.outputs, registers.padded, block.window, plan.group,
-            registers.gathered[0], registers.width, block.most, registers.vectors.lanes, *registers.for_gradients,
-            registers.for_tiles[2])  # fmt: skip
+        dx = NOTHING if dx is None else dx
+        return loops.backward(x, plan.pixels, plan.places, gradient, chosen, self._rows, dx, to, self._bias_gradient,
+                              np.float32(factor), scratch.scales, scratch.offsets, scratch.ends,
+                              *plan.for_backward)  # fmt: skip
 
     def _backward_by_torch(self, plan: Plan, x: Vector, chosen: Chosen, gradient: Vector, dx: Vector | None) -> None:
         block, inputs = self.registers.block, (plan.source.inner(x), self.weight, self.bias)

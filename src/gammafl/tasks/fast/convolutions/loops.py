@@ -27,13 +27,13 @@ INFINITY = np.uint32(0x7F800000)
 
 @compiled
 def forward(x: Any, pixels: Any, places: Any, w: Any, bias: Any, tmp: Any, out: Any, chosen: Any, rows: int, row: int,
-            reach: int, channels: int, window: int, tiles: int, relu: bool, keep: bool, lanes: int, count: int,
+            reach: int, channels: int, window: int, tiles: int, relu: bool, lanes: int, count: int,
             wide: Any, narrow: Any, one: Any) -> None:  # fmt: skip
-    """out ← the windows' results; chosen too, if `keep`.
+    """out ← the windows' results; chosen too, if it has room.
 
     A turn takes `tiles` tiles of `count` pixels each, which are whole windows; their sums are in `tmp`.
     """
-    padded, windows = bias.size, places.size
+    padded, windows, keep = bias.size, places.size, chosen.size > 0
     taken = tiles * count // window
     for start in range(0, windows, taken):
         end, first = min(start + taken, windows), start * window
@@ -190,6 +190,42 @@ def arranged(w: Any, rows: int, reach: int, line: int, padded: int, lanes: int, 
                     transpose(w, ((channel + c) * rows + k) * line + r, rows * line, to,
                               block + (k * reach + r) * width + c, width, one)  # fmt: skip
         channel += width
+
+
+@compiled
+def take_weights(weights: Any, channels: int, inputs: int, rows: int, columns: int, line: int, to: Any) -> None:
+    """to, which is [channels][rows][line], ← weights in torch's order, [channels][inputs][rows][columns]."""
+    pixels = np.uint64(rows * columns)
+    for c in range(channels):
+        for k in range(rows):
+            for j in range(columns):
+                source = weights[(c * inputs * rows + k) * columns + j :]
+                target = to[(c * rows + k) * line + j * inputs :]
+                if pixels == ONE:  # neighbours stay neighbours, and several are done at a time
+                    for i in range(np.uint64(inputs)):
+                        target[i] = source[i]
+                else:
+                    for i in range(np.uint64(inputs)):
+                        target[i] = source[i * pixels]
+
+
+@compiled
+def subtract_weights(
+    before: Any, w: Any, channels: int, inputs: int, rows: int, columns: int, line: int, to: Any
+) -> None:
+    """to ← before − w, where `to` and `before` are in torch's order and w is [channels][rows][line]."""
+    pixels = np.uint64(rows * columns)
+    for c in range(channels):
+        for k in range(rows):
+            for j in range(columns):
+                at = (c * inputs * rows + k) * columns + j
+                source, target, taken = before[at:], to[at:], w[(c * rows + k) * line + j * inputs :]
+                if pixels == ONE:
+                    for i in range(np.uint64(inputs)):
+                        target[i] = source[i] - taken[i]
+                else:
+                    for i in range(np.uint64(inputs)):
+                        target[i * pixels] = source[i * pixels] - taken[i]
 
 
 @compiled

@@ -105,17 +105,17 @@ class Registers:
     block: Block
     vectors: Vectors
 
-    @property
+    @cached_property
     def padded(self) -> int:
         """Output channels, as whole vectors."""
         return -(-self.block.outputs // self.vectors.lanes) * self.vectors.lanes
 
-    @property
+    @cached_property
     def pixels(self) -> int:
         """Pixels of a tile. Those of 1×1 kernels, of which linear layers are some, are samples: often 8 of them."""
         return min(8, self.vectors.pixels) if self.block.rows * self.block.columns == 1 else self.vectors.pixels
 
-    @property
+    @cached_property
     def tiles(self) -> int:
         """Tiles of pixels that are whole windows."""
         return lcm(self.pixels, self.block.window) // self.pixels
@@ -130,12 +130,12 @@ class Registers:
                    if self.block.rows % rows == 0 and rows * vectors <= self.vectors.sums]  # fmt: skip
         return max(fitting), vectors
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Numbers of a row whose gradients are in registers at a time."""
         return self.gathered[1] * self.vectors.lanes
 
-    @property
+    @cached_property
     def line(self) -> int:
         """`reach` in whole widths."""
         return -(-self.block.reach // self.width) * self.width
@@ -167,6 +167,21 @@ class Plan:
         self.group = of_image * max(1, min(source.count, CACHE * source.count // source.size))
         """Windows of as many images as fit into the caches."""
         self._prove_bounds()
+
+    @cached_property
+    def for_forward(self) -> tuple[Any, ...]:
+        """The numbers that `loops.forward` wants to know."""
+        block, registers = self.registers.block, self.registers
+        numbers = block.rows, self.source.row, block.reach, block.outputs, block.window, registers.tiles
+        return *numbers, block.relu, registers.vectors.lanes, registers.pixels, *registers.for_tiles
+
+    @cached_property
+    def for_backward(self) -> tuple[Any, ...]:
+        """The numbers that `loops.backward` wants to know."""
+        block, registers = self.registers.block, self.registers
+        sizes = block.rows, self.source.row, block.reach, registers.line, block.outputs, registers.padded, block.window
+        at_once = self.group, registers.gathered[0], registers.width, block.most, registers.vectors.lanes
+        return *sizes, *at_once, *registers.for_gradients, registers.for_tiles[2]
 
     def source_room(self) -> Vector:
         """For the images, or their gradients."""
@@ -228,7 +243,7 @@ class Scratch:
     def __init__(self, plan: Plan) -> None:
         block, registers = plan.registers.block, plan.registers
         self.tmp: Vector = room(registers.tiles * registers.pixels * registers.padded)
-        self.nothing: Chosen = room(0, registers.vectors.lanes, np.uint8)
+        self.nothing: Chosen = room(0, kind=np.uint8)
         entries = (plan.group + APART) * block.outputs
         self.scales: Vector = room(entries)
         self.offsets: Table = room(entries, kind=np.int32)
