@@ -45,7 +45,7 @@ def test_it_runs_as_a_module_in_a_clone() -> None:
 MISTAKES = {
     "command": ("simulat", "Did you mean 'simulate'?"),
     "threads": ("compress --threads 0", "--threads takes numbers of at least 1"),
-    "model": ("simulate --models resnet", "no model 'resnet'"),
+    "model": ("simulate --models alexnet", "no model 'alexnet'"),
     "level": ("cost --only d=7", "d has no level '7'"),
     "nothing to collect": ("cost --collect", "nothing of cost is finished"),
 }
