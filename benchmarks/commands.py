@@ -73,7 +73,7 @@ def _fractions(text: str) -> list[float]:
 
 @app.command("simulate", epilog="Example:  make peers && python -m benchmarks simulate --models logistic")
 def simulate(
-    models: Annotated[str, typer.Option(help="Comma-separated.")] = "logistic,cnn,vgg11s",
+    models: Annotated[str, typer.Option(help="Comma-separated.")] = "logistic,cnn,vgg11s,lenet,resnet",
     clients: Annotated[str, typer.Option(help="Comma-separated; half of them take part.")] = "10,100",
     threads: Annotated[int, typer.Option(min=1, help="Threads of each contender.")] = os.cpu_count() or 1,
     repeats: Repeats = 5,

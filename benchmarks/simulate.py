@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import peers
+from benchmarks import limit, peers
 from benchmarks.measure import verdict
 from benchmarks.peers.work import Work
 from gammafl.core.errors import InputError, require
@@ -27,8 +27,10 @@ CLONE = PEERS.parents[1]
 OURS, PLAIN, PFL, FLOWER = "gammafl", "plain", "pfl", "flower"
 WANTED = {
     "logistic": {PLAIN: 8.0, PFL: 8.0, FLOWER: 60.0},
-    "cnn": {PLAIN: 1.5, PFL: 1.5},
-    "vgg11s": {PLAIN: 1.3, PFL: 1.3},
+    "cnn": {PLAIN: 3.0, PFL: 3.0},
+    "vgg11s": {PLAIN: 1.6, PFL: 1.6},
+    "lenet": {PLAIN: 1.0, PFL: 1.0},
+    "resnet": {PLAIN: 1.0, PFL: 1.0},
 }
 SECONDS = 2.0
 """About what a turn takes."""
@@ -36,7 +38,7 @@ SECONDS = 2.0
 
 def works(models: Sequence[str], clients: Sequence[int], threads: int) -> list[Work]:
     """The paper's settings with so many clients."""
-    batch = {"logistic": 50, "cnn": 8, "vgg11s": 8}
+    batch = {"logistic": 50, "cnn": 8, "vgg11s": 8, "lenet": 8, "resnet": 8}
     unknown = [model for model in models if model not in batch]
     if unknown:
         raise InputError(f"no model {unknown[0]!r}; they are {', '.join(batch)}")
@@ -125,5 +127,6 @@ def _table(work: Work, contenders: dict[str, Contender], speeds: dict[str, list[
         f" batch {work.batch_size}, {work.threads} threads",
         ["", "rounds/s", "least – most", "sent", "gammafl is faster by"],
         rows,
-        f"median of {len(speeds[OURS])} turns" + (f"; not here: {', '.join(missing)} (make peers)" if missing else ""),
+        f"median of {len(speeds[OURS])} turns; {limit.text(work)}"
+        + (f"; not here: {', '.join(missing)} (make peers)" if missing else ""),
     )

@@ -48,7 +48,7 @@ class Work:
 def network(name: str) -> nn.Module:
     """The named network, with the same initial weights in every peer."""
     torch.manual_seed(0)
-    return {"logistic": logistic, "cnn": cnn, "vgg11s": vgg11s}[name]()
+    return {"logistic": logistic, "cnn": cnn, "vgg11s": vgg11s, "lenet": LeNet, "resnet": ResNet}[name]()
 
 
 def logistic() -> nn.Module:
@@ -87,6 +87,50 @@ def vgg11s() -> nn.Module:
 
     head = [nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, CLASSES)]
     return nn.Sequential(*features(), nn.Flatten(), *head)
+
+
+class LeNet(nn.Module):
+    """As somebody would write LeNet-5 for colour images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(3, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2)
+        )
+        self.classifier = nn.Sequential(
+            nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, CLASSES)
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.classifier(self.features(images).flatten(1))
+
+
+class Residual(nn.Module):
+    """Two convolutions and a way around them."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.second = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.norms = nn.ModuleList([nn.GroupNorm(4, outputs), nn.GroupNorm(4, outputs)])
+        self.around = nn.Identity() if stride == 1 else nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        inner = functional.relu(self.norms[0](self.first(images)))
+        return functional.relu(self.around(images) + self.norms[1](self.second(inner)))
+
+
+class ResNet(nn.Module):
+    """As somebody would write a small ResNet, normalised without running statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.GroupNorm(4, 16), nn.ReLU())
+        self.blocks = nn.Sequential(Residual(16, 16, 1), Residual(16, 32, 2), Residual(32, 64, 2))
+        self.last = nn.Linear(64, CLASSES)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.last(self.blocks(self.stem(images)).mean((2, 3)))
 
 
 def clients(model: str, count: int) -> list[Data]:

@@ -48,7 +48,7 @@ MISTAKES = {
     "command": ("simulat", "Did you mean 'simulate'?"),
     "threads": ("compress --threads 0", "--threads takes numbers of at least 1"),
     "fraction": ("density --kept 1%", "--kept takes numbers between 0 and 1, got '1%'"),
-    "model": ("simulate --models resnet", "no model 'resnet'"),
+    "model": ("simulate --models alexnet", "no model 'alexnet'"),
     "level": ("cost --only d=7", "d has no level '7'"),
     "nothing to collect": ("cost --collect", "nothing of cost is finished"),
 }

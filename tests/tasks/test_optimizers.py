@@ -139,7 +139,7 @@ def test_a_torch_optimiser_that_is_sgd_takes_the_steps_of_plain_sgd_to_the_byte(
     class Sgd(torch.optim.SGD):
         """Not known to be plain."""
 
-    module = small_cnn()
+    module = nn.Sequential(small_cnn(), nn.Identity())
     usual, same = task_of(module), task_of(module)
     same.train_by(Sgd)
     assert (usual._rule, same._rule is None) == (None, False)

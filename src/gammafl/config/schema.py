@@ -214,6 +214,9 @@ class RunConfig(Settings):
     residual_memory_mb: float | None = Field(
         None, ge=0, description="memory for the clients' residuals; further ones are mapped from disk"
     )
+    fast: bool = Field(
+        True, description="compiled loops instead of torch's for models that have some; false: torch's alone"
+    )
     threads: int | None = Field(None, ge=1, description="clients that train at a time; unset: one a core")
     stepsize: Annotated[InverseStepsize | ExponentialStepsize | ConstantStepsize, Field(discriminator="kind")] = (
         InverseStepsize()

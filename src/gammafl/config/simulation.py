@@ -37,6 +37,7 @@ class SimulationConfig(Settings):
     metric: str
     higher_is_better: bool = True
     buffers: str
+    fast: bool = True
     averaging: Literal["tail", "exponential", "none"]
     evaluate_every: AtLeastOne
     data_digest: str = ""

@@ -1,7 +1,10 @@
 """Compilation of the loops."""
 
+import hashlib
+import inspect
 import os
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, cast
 
 from numba import njit, types
@@ -24,6 +27,12 @@ def compiled_reordering(function: Callable[..., Any]) -> Callable[..., Any]:
     return _compiled(function, fastmath=REORDERED)
 
 
+def compiled_with(*modules: ModuleType) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """`compiled`, for functions that contain code of these modules: when their files change, it is compiled again."""
+    digest = hashlib.sha256(b"".join(inspect.getsource(module).encode() for module in modules)).hexdigest()
+    return lambda function: _compiled(function, parts=digest)
+
+
 def part_of_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """A part of a `compiled_reordering` function that is compiled with it, as if it were written there.
 
@@ -33,11 +42,11 @@ def part_of_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return njit(inline="always")(function)
 
 
-def _compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+def _compiled(function: Callable[..., Any], parts: str = "", **options: Any) -> Callable[..., Any]:
     dispatcher: Any = njit(nogil=True, **options)(function)
     if hasattr(dispatcher, "enable_caching"):  # with NUMBA_DISABLE_JIT it is the function
         try:
-            dispatcher._cache = KeptCode(function)
+            dispatcher._cache = KeptCode(function, parts)
         except RuntimeError:
             beside = f"{os.path.dirname(function.__code__.co_filename)}/__pycache__"
             say_once(
@@ -61,6 +70,19 @@ def _trailing_zeros(context: Any, word: Any) -> Any:
 
 trailing_zeros: Callable[[Any], Any] = cast(Any, intrinsic(_trailing_zeros))
 """`_trailing_zeros` of a word, for compiled code."""
+
+
+def _bits_set(context: Any, word: Any) -> Any:
+    """How many bits of a 64-bit word are set."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.uint64(types.uint64), generate
+
+
+bits_set: Callable[[Any], Any] = cast(Any, intrinsic(_bits_set))
+"""`_bits_set` of a word, for compiled code."""
 
 
 def _fetch_and_add(context: Any, numbers: Any, amount: Any) -> Any:

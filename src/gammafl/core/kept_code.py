@@ -34,19 +34,29 @@ def say_unusable(directory: str, error: Exception) -> None:
 
 
 class KeptCode(FunctionCache):
-    """The cache of one function. `RuntimeError` if there is no directory to write to."""
+    """The cache of one function. `RuntimeError` if there is no directory to write to.
 
-    def __init__(self, function: Any) -> None:
+    It holds for the function's file as it is, and for `parts`, a digest of whatever else goes into the code.
+    """
+
+    def __init__(self, function: Any, parts: str = "") -> None:
         super().__init__(function)
         stamp = self._impl.locator.get_source_stamp()
+        stamp = (stamp, parts) if parts else stamp
+        self._parts = parts
         self._cache_file = CheckedFiles(self._cache_path, self._impl.filename_base, stamp)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
+        found = None
         try:
-            return super().load_overload(sig, target_context)
+            found = super().load_overload(sig, target_context)
         except Exception as error:  # from a damaged file, pickle may raise anything
             say_unusable(self.cache_path, error)
-            return None
+        if found is None and self._parts:
+            say_once(
+                "loops are compiled for this processor, which takes some seconds; they are kept for the next start"
+            )
+        return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         try:

@@ -67,7 +67,9 @@ def operators_table(config: RunConfig, data_dir: Path | None, rounds_profiled: i
         f"operators of local training, {rounds_profiled} rounds, one thread",
         ["operator", "share"],
         [[name.removeprefix("aten::"), f"{100 * time / total:.1f}%"] for name, time in largest],
-        f"convolutions: {100 * convolutions / total:.0f}% of the time" if found else "none: compiled steps have none",
+        f"convolutions: {100 * convolutions / total:.0f}% of the time"
+        if convolutions
+        else "compiled loops are none of them",
     )
 
 

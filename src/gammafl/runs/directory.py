@@ -25,6 +25,8 @@ from gammafl.methods.files import digest_of, is_file
 HEADING = "# a run of gammafl, format 2\n"
 SIMULATION_HEADING = "# a run of gf.simulate, format 1\n"
 """The first line of config.toml."""
+ARITHMETIC = "# computed by "
+"""How the line begins that says whose loops compute, which decides how numbers are rounded."""
 
 
 class RunDirectory:
@@ -99,9 +101,19 @@ class RunDirectory:
         with _reading(self.summary_file, "remove it, and the same command (run: with --resume) writes it again"):
             return checked(Summary, json.loads(self.summary_file.read_text("utf-8")))
 
+    def _refuse_other(self, arithmetic: str) -> None:
+        """A run goes on with the arithmetic that it began with: its bytes don't depend on interruptions."""
+        lines = self.config_file.read_text("utf-8").splitlines()
+        noted = [line.removeprefix(ARITHMETIC) for line in lines if line.startswith(ARITHMETIC)]
+        if noted and arithmetic and noted[0] != arithmetic:
+            raise InputError(
+                f"the run in {self.path} was begun by {noted[0]}, and this machine would go on by {arithmetic}, which"
+                " rounds differently; go on where it began, or choose another --out"
+            )
+
     @contextmanager
-    def claimed(self, config: AnyConfig) -> Iterator[None]:
-        """The directory for a run of `config`, for this process alone."""
+    def claimed(self, config: AnyConfig, arithmetic: str = "") -> Iterator[None]:
+        """The directory for a run of `config`, for this process alone; `arithmetic` says whose loops compute."""
         with storing(self.path, "start the run again"):
             self.path.mkdir(parents=True, exist_ok=True)
             lock = locks.take(
@@ -113,7 +125,9 @@ class RunDirectory:
                     for path, name in self._own_files(config).items():
                         write_atomically(path, digest_of(name).encode())
                     heading = SIMULATION_HEADING if isinstance(config, SimulationConfig) else HEADING
-                    write_atomically(self.config_file, (heading + to_toml(config)).encode())
+                    noted = f"{ARITHMETIC}{arithmetic}\n" if arithmetic else ""
+                    write_atomically(self.config_file, (heading + noted + to_toml(config)).encode())
+            self._refuse_other(arithmetic)
             yield
 
     @contextmanager

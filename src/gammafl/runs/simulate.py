@@ -91,6 +91,7 @@ def simulate(
     weights: Weighting = "paper",
     averaging: Literal["tail", "exponential", "none"] = "tail",
     seed: int = 0,
+    fast: bool = True,
     # evaluation
     metric: MetricChoice = "accuracy",
     higher_is_better: bool = True,
@@ -130,6 +131,8 @@ def simulate(
     buffers         what becomes of running statistics: "travel" or "local"
     weights         what an upload counts: "paper" is (n/|S|)·p_i, "normalized" divides that by its sum
     averaging       of the server's model: over the last tenth of the rounds ("tail"), "exponential" or "none"
+    fast            compiled loops instead of torch's for models that have some, see docs/performance.md; the same to
+                    rounding
     metric          what is reported of the test set: "accuracy", "perplexity", "loss", a function of (outputs,
                     targets), or a table of several by name
     higher_is_better  whether more of a metric that is one's own function is better
@@ -174,6 +177,7 @@ def simulate(
             proximal=proximal,
             buffers=buffers,
             name=name,
+            fast=fast,
         )
         chosen, gamma = resolve(method, keep=keep), as_stepsize(stepsize)
         of_server = as_server_optimizer(server_optimizer)
@@ -199,6 +203,7 @@ def simulate(
             "metric": without_addresses(task.metrics.text),
             "higher_is_better": higher_is_better,
             "buffers": buffers,
+            "fast": fast,
             "averaging": averaging,
             "evaluate_every": evaluate_every,
             "faults": {} if faults is None else faults,

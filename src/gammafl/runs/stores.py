@@ -116,7 +116,7 @@ class OnDisk:
 @contextmanager
 def on_disk(directory: RunDirectory, config: AnyConfig, plan: Plan, say: Say) -> Iterator[OnDisk]:
     """The store of the run `config` in a directory that no other process uses meanwhile."""
-    with directory.claimed(config):
+    with directory.claimed(config, str(getattr(plan.task, "arithmetic", ""))):
         saved = checkpoint.load(directory.checkpoints, plan, directory.ledger_file, say)
         with directory.open_ledger(0 if saved is None else saved.ledger_bytes) as ledger:
             yield OnDisk(directory, ledger, saved)

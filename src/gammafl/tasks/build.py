@@ -28,6 +28,7 @@ def build_task(config: RunConfig, split: Split, data_dir: Path | None, say: Say)
     task = own_task(config) if own else _preset_task(config, split, data_dir, say)
     if isinstance(task, TorchTask):
         task.evaluation_samples = config.evaluation.samples
+        task.fast = task.fast and config.fast
         _train_as_configured(task, config)
     else:
         plain = config.optimizer == LocalOptimizer() and config.proximal == 0

@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 
 from gammafl.core.errors import InputError
 from gammafl.tasks.nested import Nested
 
 Loss = Callable[[Any, Any], torch.Tensor]
 """(outputs, targets) → a mean over the samples of a batch."""
+
+Module = Callable[..., Any]
+"""A torch module, or what stands for one."""
 
 LABELS = "labels"
 """The target's name in a sample that is a dict."""
@@ -27,7 +29,7 @@ class Objective:
     def text(self) -> str:
         return "the model's own" if self.loss is None else str(getattr(self.loss, "__qualname__", repr(self.loss)))
 
-    def __call__(self, module: nn.Module, inputs: Nested, targets: Nested) -> tuple[torch.Tensor, Any]:
+    def __call__(self, module: Module, inputs: Nested, targets: Nested) -> tuple[torch.Tensor, Any]:
         """(loss, outputs) of a batch."""
         if self.loss is not None:
             outputs = _logits(_called(module, inputs), inputs)
@@ -43,7 +45,7 @@ class Objective:
         return loss, _logits(output, inputs)
 
 
-def _called(module: nn.Module, inputs: Nested) -> Any:
+def _called(module: Module, inputs: Nested) -> Any:
     """One input, several in a tuple, or several by name in a dict."""
     if isinstance(inputs, tuple):
         return module(*inputs)

@@ -15,7 +15,7 @@ from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError, require
 from gammafl.federated import batch_draws as streams
 from gammafl.federated.task import Evaluation, LocalUpdate
-from gammafl.tasks.fast.random_state import drawing_from
+from gammafl.tasks.fast.convolutions.block import has_compiled
 from gammafl.tasks.fast.replicas import Replica, Replicas, Training
 from gammafl.tasks.fast.softmax_regression import SoftmaxRegression, is_softmax_regression
 from gammafl.tasks.flat_module import Buffers, FlatModule, plain_copy, shapes
@@ -39,6 +39,7 @@ class TorchTask:
     the samples of a batch, and is the model's own where it is None. Batches are drawn from the streams that
     `train` is given: uniformly with replacement, as the paper's stochastic gradient assumes, or in passes (`Passes`).
     `initialise` resets the module's weights; without it every seed starts from the weights the module came with.
+    With `fast`, compiled loops do what they can in torch's place (`tasks/fast`).
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class TorchTask:
         evaluation_batch: int = 250,
         buffers: Buffers = "refuse",
         higher_is_better: bool = True,
+        fast: bool = True,
     ) -> None:
         whole = isinstance(batch_size, int) and batch_size >= 1
         require(whole, f"batch_size must be a whole number of at least 1, got {batch_size}")
@@ -71,6 +73,7 @@ class TorchTask:
         self.objective = Objective(loss)
         self.initialise = initialise
         module = plain_copy(module)
+        self.fast = fast
         self._softmax = SoftmaxRegression(module) if is_softmax_regression(module, loss) else None
         self._start = FlatModule(module, buffers)
         self.tensors = shapes(self._start.parameters)
@@ -78,7 +81,7 @@ class TorchTask:
         self.optimizer: OptimizerChoice = None
         self.proximal = 0.0
         self._rule: LocalRule | None = None
-        self._replicas = Replicas(lambda: Replica(self._start.module, self.objective, buffers, self._rule))
+        self._replicas = Replicas(lambda: Replica(self._start.module, self.objective, buffers, self._rule, self.fast))
         self._initial = None if initialise else self._start.weights.numpy().copy()
         self._tables_made: dict[int, Table | None] = {}
 
@@ -87,6 +90,13 @@ class TorchTask:
         self._rule = local_rule(optimizer, proximal, list(self._start.parameters.values()))
         self.optimizer, self.proximal = optimizer, proximal
         self._replicas.forget()
+
+    @property
+    def arithmetic(self) -> str:
+        """Whose loops compute. Others round differently."""
+        if self.fast and self._softmax is not None:
+            return "compiled softmax regression"
+        return "compiled convolutions" if self.fast and has_compiled(self._start.module) else "torch"
 
     @property
     def optimizer_text(self) -> str:
@@ -143,7 +153,7 @@ class TorchTask:
         self, clients: Sequence[int], model: Vector, stepsizes: Vector, rngs: Sequence[np.random.Generator]
     ) -> Iterator[LocalUpdate]:
         """As many clients at a time as there are threads, each with a random state of its own, such as for dropout."""
-        plain = self._softmax if self._rule is None else None
+        plain = self._softmax if self.fast and self._rule is None else None
         if plain is not None and (tables := self._tables(clients, plain.features)) is not None:
             size = len(stepsizes) * self.batch_size
             draws = streams.integers(rngs, [self.client_sizes[client] for client in clients], size)
@@ -186,22 +196,18 @@ class TorchTask:
         torch.set_num_threads(1)
         torch.default_generator.manual_seed(0)
         for replica in self._replicas.get(at_once):
-            replica.flat.load(model)
-            replica.flat.module.eval()
+            replica.prepare(model)
         jobs = (partial(self._evaluate, *self.test.batch(rows), number, len(rows)) for number, rows in enumerate(parts))
         sums, outputs, targets = zip(*self._replicas.in_order(jobs, at_once), strict=True)
         loss, accuracy = (np.sum(sums, 0) / sum(map(len, parts))).tolist()
         first, *others = self.metrics.values(loss, accuracy, outputs, targets)
         return Evaluation(loss, first, dict(zip(list(self.metrics.named)[1:], others, strict=True)))
 
-    @torch.no_grad()
     def _evaluate(
         self, inputs: Nested, targets: Nested, seed: int, count: int, replica: Replica
     ) -> tuple[tuple[float, int], Nested, Nested]:
-        """Sum of losses and number of right answers, and what own metrics look at; nothing leaks between batches."""
-        replica.flat.reset_buffers()
-        with drawing_from(replica.generator.manual_seed(seed)):
-            mean, outputs = self.objective(replica.flat.module, inputs, targets)
+        """Sum of losses and number of right answers, and what own metrics look at."""
+        mean, outputs = replica.evaluate(inputs, targets, seed)
         right = right_answers(outputs, targets) if self.metrics.counts_answers else 0
         looked_at = (outputs, targets) if self.metrics.needs_outputs else (None, None)
         return (mean.item() * count, right), *looked_at

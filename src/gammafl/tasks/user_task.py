@@ -57,6 +57,7 @@ def torch_task(
     proximal: float = 0.0,
     buffers: "Buffers" = "refuse",
     name: str = "own",
+    fast: bool = True,
 ) -> "TorchTask":
     """A task from any module and any torch data sets or loaders, one a client.
 
@@ -72,6 +73,7 @@ def torch_task(
     proximal           FedProx's μ: μ/2·‖x − x_round‖² is added to the local objective
     buffers            what becomes of running statistics, such as those of batch normalisation: "travel" sends them
                        with the weights, "local" switches them off
+    fast               compiled loops instead of torch's for models that have some: the same to rounding
 
     >>> import torch
     >>> data = torch.utils.data.TensorDataset(torch.randn(8, 3), torch.arange(8) % 2)
@@ -99,6 +101,7 @@ def torch_task(
         evaluation_batch=data.test_batch or 250,
         buffers=buffers,
         higher_is_better=higher_is_better,
+        fast=fast,
     )
     if optimizer is not None or proximal:
         task.train_by(optimizer, proximal)

@@ -1,1 +1,1 @@
-"""Accelerations that change no result: `torch_task.py` reads without them."""
+"""Accelerations that change results by rounding at the most: `torch_task.py` reads without them."""

@@ -20,6 +20,9 @@ from torch import nn
 from gammafl.core.arrays import Vector
 from gammafl.core.freed_memory import keep_freed_memory
 from gammafl.federated.task import LocalUpdate
+from gammafl.tasks.fast.convolutions.block import use_blocks
+from gammafl.tasks.fast.convolutions.chain import chain_of
+from gammafl.tasks.fast.convolutions.machine import vectors
 from gammafl.tasks.fast.pool_first import pool_first
 from gammafl.tasks.fast.random_state import drawing_from
 from gammafl.tasks.fast.turns import turns
@@ -33,15 +36,20 @@ Result = TypeVar("Result")
 
 
 class Replica:
-    """A copy of `module`, arranged for speed. Without a rule, its steps are those of plain SGD."""
+    """A copy of `module`; with `fast`, arranged for speed. Without a rule, its steps are those of plain SGD."""
 
-    def __init__(self, module: nn.Module, objective: Objective, buffers: Buffers, rule: LocalRule | None) -> None:
-        module = copy.deepcopy(module)
-        pool_first(module)
-        self.flat = FlatModule(module, buffers, channels_last=True)
-        self.objective = objective
-        self.rule = rule
-        self._take_step = self.flat.step
+    def __init__(
+        self, module: nn.Module, objective: Objective, buffers: Buffers, rule: LocalRule | None, fast: bool = True
+    ) -> None:
+        self._flat = FlatModule(copy.deepcopy(module), buffers, channels_last=fast)
+        self._chain = chain_of(self._flat, vectors()) if fast and rule is None else None
+        if fast and self._chain is None:
+            if (of_machine := vectors()) is not None:
+                use_blocks(self._flat.module, of_machine)
+            pool_first(self._flat.module)
+        self._objective = objective
+        self._rule = rule
+        self._take_step = self._flat.step
         self.generator = torch.Generator()
         self._delta: Vector | None = None
         self._losses: list[float] = []
@@ -51,15 +59,21 @@ class Replica:
 
         The first of them is of `stepsize`.
         """
-        self.flat.module.train()
-        self.flat.load(model)
+        self._flat.module.train()
+        self._load(model)
         self.generator.set_state(random_state)
-        if self.rule is not None:
-            self._take_step = self.rule.begin(list(self.flat.parameters.values()), stepsize).take
+        if self._rule is not None:
+            self._take_step = self._rule.begin(list(self._flat.parameters.values()), stepsize).take
         self._losses = []
 
+    def _load(self, model: Vector) -> None:
+        (self._chain or self._flat).load(model)
+
     def step(self, inputs: Nested, targets: Nested, stepsize: float) -> None:
-        loss, _ = self.objective(self.flat.module, inputs, targets)
+        if self._chain is not None:
+            self._losses.append(self._chain.step(self._objective, inputs, targets, stepsize))
+            return
+        loss, _ = self._objective(self._flat.module, inputs, targets)
         self._take_step(loss, stepsize)
         self._losses.append(loss.item())
 
@@ -67,8 +81,20 @@ class Replica:
         """What the steps since `begin(model)` have changed; valid until the next call."""
         if self._delta is None:
             self._delta = np.empty_like(model)
-        largest = self.flat.difference(model, self._delta)
+        largest = (self._chain or self._flat).difference(model, self._delta)
         return LocalUpdate(self._delta, sum(self._losses) / len(self._losses), largest)
+
+    def prepare(self, model: Vector) -> None:
+        """The next evaluations are of `model`."""
+        self._load(model)
+        self._flat.module.eval()
+
+    @torch.no_grad()
+    def evaluate(self, inputs: Nested, targets: Nested, seed: int) -> tuple[torch.Tensor, Any]:
+        """(loss, outputs) of a batch; what is drawn comes from `seed`. Nothing leaks between batches."""
+        self._flat.reset_buffers()
+        with drawing_from(self.generator.manual_seed(seed)):
+            return self._objective(self._chain or self._flat.module, inputs, targets)
 
 
 @dataclass(frozen=True)

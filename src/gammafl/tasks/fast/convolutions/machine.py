@@ -1,0 +1,55 @@
+"""How wide the processor's vectors are, as the compiler sees it."""
+
+import os
+from dataclasses import dataclass
+from functools import cache
+
+from llvmlite import binding
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """float32 numbers in a vector, and how many registers for vectors there are."""
+
+    lanes: int
+    registers: int
+
+    @property
+    def pixels(self) -> int:
+        """Pixels whose sums, two vectors each, are in registers at a time, beside three other vectors."""
+        return 12 if self.registers >= 32 else 6
+
+    @property
+    def sums(self) -> int:
+        """Vectors of sums of a gradient at a time."""
+        return 24 if self.registers >= 32 else 12
+
+
+@cache
+def vectors() -> Vectors | None:
+    """Those of this machine; None where it has no fused multiply-add on vectors.
+
+    numba's own settings count: NUMBA_CPU_NAME=generic compiles for any processor, and NUMBA_CPU_FEATURES says which
+    features there are.
+    """
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
+        return None
+    named, listed = os.environ.get("NUMBA_CPU_NAME"), os.environ.get("NUMBA_CPU_FEATURES")
+    if listed is not None:
+        has = {word[1:] for word in listed.split(",") if word.startswith("+")}
+    elif named == "generic":
+        has = set()
+    else:
+        has = {name for name, there in binding.get_host_cpu_features().items() if there}
+    return widest(has, binding.get_default_triple())
+
+
+def widest(features: set[str], triple: str) -> Vectors | None:
+    """Of a processor with these features, by LLVM's names."""
+    if triple.startswith(("aarch64", "arm64")):
+        return Vectors(4, 32)  # every such processor has NEON
+    if "avx512f" in features:
+        return Vectors(16, 32)
+    if {"avx2", "fma"} <= features:
+        return Vectors(8, 16)
+    return None

@@ -1,0 +1,141 @@
+"""Which layers of a module are blocks of a convolution, a ReLU and a max-pooling that compiled loops can do."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from gammafl.tasks.fast.convolutions.plan import Block
+
+ENOUGH = 16
+"""Numbers in a row of a kernel."""
+LARGEST_WINDOW = 64
+"""Pixels of a pooling window; its numbers must fit into a byte."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A block, the convolution that has its weights, and how many layers it is."""
+
+    block: Block
+    convolution: nn.Conv2d
+    layers: int
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A module that is blocks, Flatten, and linear layers, with a ReLU after them or not."""
+
+    blocks: tuple[Found, ...]
+    linear: tuple[tuple[nn.Linear, bool], ...]
+
+
+def is_plain(layer: nn.Module, kind: type[nn.Module]) -> bool:
+    """Of that very kind, with a forward pass of that kind and nobody looking at what passes through."""
+    hooks = layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks
+    return type(layer) is kind and not any(hooks) and "forward" not in layer.__dict__
+
+
+def block_of(layer: nn.Module) -> Block | None:
+    """A convolution by itself."""
+    if not is_plain(layer, nn.Conv2d):
+        return None
+    assert isinstance(layer, nn.Conv2d)
+    padding: Any = (0, 0) if layer.padding == "valid" else layer.padding
+    (rows, columns), stride = layer.kernel_size, layer.stride
+    usual = layer.groups == 1 and layer.dilation == (1, 1) and layer.padding_mode == "zeros"
+    square = isinstance(padding, tuple) and padding[0] == padding[1] and stride[0] == stride[1]
+    floats = all(parameter.dtype == torch.float32 for parameter in layer.parameters())
+    if not (usual and square and floats and padding[0] < min(rows, columns)):
+        return None
+    bias = layer.bias is not None
+    return Block(layer.in_channels, layer.out_channels, rows, columns, stride[0], int(padding[0]), bias=bias)
+
+
+def fused(layers: Sequence[nn.Module]) -> Found | None:
+    """The block that `layers` begin with: a convolution, and a ReLU and a pooling if they follow, in either order."""
+    alone = block_of(layers[0]) if layers else None
+    if alone is None:
+        return None
+    relu, pool, count = False, 1, 1
+    for layer in layers[1:3]:
+        if not relu and is_plain(layer, nn.ReLU):
+            relu = True
+        elif pool == 1 and (size := _pooling(layer)) > 1:
+            pool = size
+        else:
+            break
+        count += 1
+    convolution = layers[0]
+    assert isinstance(convolution, nn.Conv2d)
+    return Found(alone.followed_by(relu, pool), convolution, count)
+
+
+def block_at(layers: Sequence[nn.Module]) -> Found | None:
+    """The same where that is faster than torch's layers one by one, by the measurements of docs/performance.md.
+
+    With pooling it always is. Of a ReLU's gradient half counts: then kernels must be wide enough for the lists to pay.
+    """
+    found = fused(layers)
+    if found is None or not (found.block.pool > 1 or (found.block.relu and found.block.reach >= ENOUGH)):
+        return None
+    return found
+
+
+def _pooling(layer: nn.Module) -> int:
+    """The side of the squares that it takes the largest of, without overlap or margin; 0 for anything else."""
+    if not is_plain(layer, nn.MaxPool2d):
+        return 0
+    assert isinstance(layer, nn.MaxPool2d)
+    size, stride, padding, dilation = (
+        (value, value) if isinstance(value, int) else tuple(value)
+        for value in (layer.kernel_size, layer.stride, layer.padding, layer.dilation)
+    )
+    plain = padding == (0, 0) and dilation == (1, 1) and not layer.ceil_mode and not layer.return_indices
+    square = size == stride and size[0] == size[1] and size[0] ** 2 <= LARGEST_WINDOW
+    return size[0] if plain and square else 0
+
+
+def parts_of(module: nn.Module) -> Parts | None:
+    """The parts of a `Sequential`, nested or not, all of which is trained; None for any other module."""
+    layers = _layers(module)
+    if layers is None or len(set(map(id, layers))) < len(layers):
+        return None
+    trained = [parameter for layer in layers for parameter in layer.parameters()]
+    same = list(map(id, trained)) == list(map(id, module.parameters()))
+    if not same or not all(parameter.requires_grad for parameter in trained):
+        return None
+    blocks, at = [], 0
+    while (found := fused(layers[at:])) is not None:
+        blocks.append(found)
+        at += found.layers
+    rest = layers[at:]
+    flat = bool(rest) and is_plain(rest[0], nn.Flatten) and (rest[0].start_dim, rest[0].end_dim) == (1, -1)
+    linear = _linear(rest[1:]) if flat else None
+    return Parts(tuple(blocks), linear) if blocks and linear is not None else None
+
+
+def _layers(module: nn.Module) -> list[nn.Module] | None:
+    """The layers of nested `Sequential`s, one after the other."""
+    if type(module) is not nn.Sequential:
+        return [module]
+    if not is_plain(module, nn.Sequential):
+        return None
+    parts = [_layers(part) for part in module]
+    return None if None in parts else [layer for part in parts for layer in part or ()]
+
+
+def _linear(layers: Sequence[nn.Module]) -> tuple[tuple[nn.Linear, bool], ...] | None:
+    """Linear layers, and whether a ReLU follows each; None if there is anything else."""
+    found: list[tuple[nn.Linear, bool]] = []
+    for layer in layers:
+        if is_plain(layer, nn.Linear) and layer.weight.dtype == torch.float32:
+            assert isinstance(layer, nn.Linear)
+            found.append((layer, False))
+        elif is_plain(layer, nn.ReLU) and found and not found[-1][1]:
+            found[-1] = (found[-1][0], True)
+        else:
+            return None
+    return tuple(found)
