@@ -14,7 +14,7 @@ import torch
 import gammafl as gf
 from gammafl.federated.task import layout_of
 from gammafl.tasks.data.text import read_sotu, read_wikitext, sotu_documents, tokenise, wikitext_documents
-from gammafl.tasks.language import CausalLanguageModel, TokenSamples, _initialise, token_loss
+from gammafl.tasks.language import CausalLanguageModel, TokenSamples, initialise_gpt2, token_loss
 from gammafl.tasks.torch_task import TorchTask
 
 ARTICLE = " \n = {0} = \n \n {0} is a thing . \n = Ties , L = \n \n = = History = = \n \n It has one . \n"
@@ -82,7 +82,7 @@ def test_a_small_gpt2_learns_and_its_embeddings_stay_tied() -> None:
     clients = [TokenSamples(tokens, 16), TokenSamples(tokens[3:], 16)]
     network = CausalLanguageModel("gpt2-tiny", None)
     task = TorchTask(
-        "tiny", network, clients, clients[0], 1, loss=token_loss, metric="perplexity", initialise=_initialise
+        "tiny", network, clients, clients[0], 1, loss=token_loss, metric="perplexity", initialise=initialise_gpt2
     )
     assert layout_of(task).dim == sum(p.numel() for p in network.parameters())
     start = task.initial_model(np.random.default_rng(0))

@@ -21,8 +21,9 @@ from gammafl.core import threads as core_threads
 from gammafl.core.arrays import Vector
 from gammafl.core.jit import compiled_reordering
 from gammafl.federated.task import LocalUpdate
+from gammafl.tasks import torch_task
 from gammafl.tasks.build import normaliser
-from gammafl.tasks.fast import softmax_steps
+from gammafl.tasks.fast import replicas, softmax_steps
 from gammafl.tasks.fast.pool_first import pool_first
 from gammafl.tasks.fast.softmax_regression import is_softmax_regression
 from gammafl.tasks.flat_module import FlatModule
@@ -187,6 +188,22 @@ def test_results_do_not_depend_on_how_many_clients_train_at_a_time(make: Callabl
     assert results == [results[0]] * 4
 
 
+def test_a_large_model_trains_with_less_memory_to_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(432, 7), nn.Tanh(), nn.Linear(7, 5))
+
+    def results(large: int, threads: int) -> list[bytes]:
+        monkeypatch.setattr(replicas, "LARGE", large)
+        monkeypatch.setattr(torch_task, "LARGE", large)
+        task = task_of(module)
+        core_threads.set_count(threads)
+        model = task.initial_model(np.random.default_rng(0))
+        twice = [update.delta.tobytes() for _ in range(2) for update in updates(task, model)]
+        assert len(task._replicas._made) == (threads if large == 1 else min(5, threads + 1 if threads > 1 else 1))
+        return twice
+
+    assert results(1, 1) == results(1, 2) == results(1 << 24, 2)
+
+
 def of_one_array(clients: int, channels: int = 1) -> TorchTask:
     """Logistic regression on shards of one array of bytes: many clients are one compiled call."""
     random = np.random.default_rng(0)
@@ -295,7 +312,8 @@ def test_a_relu_that_somebody_watches_is_left_where_it_is() -> None:
 
 COLD_OR_WARM = """
 import numpy as np, zlib
-from gammafl.tasks.fast import softmax_steps
+from gammafl.tasks import torch_task
+from gammafl.tasks.fast import replicas, softmax_steps
 random = np.random.default_rng(0)
 images, labels = random.integers(0, 256, (90, 64)).astype(np.uint8), random.integers(0, 10, 90).astype(np.uint8)
 rows, model = random.integers(0, 90, (3, 90)), random.standard_normal(650).astype(np.float32)

@@ -40,6 +40,11 @@ class FlatModule:
         travelling = {id(tensor) for tensor in self.statistics.values()}
         self._fixed = [(buffer, buffer.clone()) for buffer in module.buffers() if id(buffer) not in travelling]
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether `weights` are in the order of the model."""
+        return not self._permuted
+
     @torch.no_grad()
     def load(self, model: Vector) -> None:
         """The weights of `model`, and the other buffers as they came: nothing leaks between clients."""

@@ -98,12 +98,12 @@ def build_language_task(
         config.batch_size,
         loss=token_loss,
         metric="perplexity",
-        initialise=None if config.pretrained else _initialise,
+        initialise=None if config.pretrained else initialise_gpt2,
         evaluation_batch=4,
     )
 
 
-def _initialise(module: nn.Module) -> None:
+def initialise_gpt2(module: nn.Module) -> None:
     """GPT-2's own random initialisation, in place."""
     assert isinstance(module, CausalLanguageModel)
     module.model.apply(module.model._init_weights)

@@ -16,7 +16,7 @@ from gammafl.core.errors import InputError, require
 from gammafl.federated import batch_draws as streams
 from gammafl.federated.task import Evaluation, LocalUpdate
 from gammafl.tasks.fast.convolutions.block import has_compiled
-from gammafl.tasks.fast.replicas import Replica, Replicas, Training
+from gammafl.tasks.fast.replicas import LARGE, Replica, Replicas, Training
 from gammafl.tasks.fast.softmax_regression import SoftmaxRegression, is_softmax_regression
 from gammafl.tasks.flat_module import Buffers, FlatModule, plain_copy, shapes
 from gammafl.tasks.metrics import MetricChoice, metrics_of, right_answers
@@ -81,7 +81,10 @@ class TorchTask:
         self.optimizer: OptimizerChoice = None
         self.proximal = 0.0
         self._rule: LocalRule | None = None
-        self._replicas = Replicas(lambda: Replica(self._start.module, self.objective, buffers, self._rule, self.fast))
+        self._replicas = Replicas(
+            lambda: Replica(self._start.module, self.objective, buffers, self._rule, self.fast),
+            large=self._start.weights.numel() >= LARGE,
+        )
         self._initial = None if initialise else self._start.weights.numpy().copy()
         self._tables_made: dict[int, Table | None] = {}
 

@@ -34,6 +34,9 @@ from gammafl.tasks.samples import Batch
 
 Result = TypeVar("Result")
 
+LARGE = 1 << 24
+"""From so many elements on, memory counts: updates take the place of the weights, and no copy waits for a thread."""
+
 
 class Replica:
     """A copy of `module`; with `fast`, arranged for speed. Without a rule, its steps are those of plain SGD."""
@@ -80,7 +83,8 @@ class Replica:
     def update(self, model: Vector) -> LocalUpdate:
         """What the steps since `begin(model)` have changed; valid until the next call."""
         if self._delta is None:
-            self._delta = np.empty_like(model)
+            in_place = self._chain is None and model.size >= LARGE and self._flat.is_plain
+            self._delta = self._flat.weights.numpy() if in_place else np.empty_like(model)
         largest = (self._chain or self._flat).difference(model, self._delta)
         return LocalUpdate(self._delta, sum(self._losses) / len(self._losses), largest)
 
@@ -121,9 +125,9 @@ class Training:
 class Replicas:
     """As many copies as work at the same time and a few more, made when they are first needed."""
 
-    def __init__(self, make: Callable[[], Replica]) -> None:
+    def __init__(self, make: Callable[[], Replica], large: bool = False) -> None:
         keep_freed_memory()
-        self._make = make
+        self._make, self._large = make, large
         self._made: list[Replica] = []
         self._pool: ThreadPoolExecutor | None = None
 
@@ -163,9 +167,9 @@ class Replicas:
         if threads == 1:
             yield from (_whole(fetch().go_on(self.first, range(steps))) for fetch in fetches)
             return
-        pool, order = self._threads(threads), turns(len(fetches), steps, threads)
-        halved = sum(turn.steps.start > 0 for turn in order)
-        free = deque(self.get(min(len(fetches), threads + max(1, halved))))
+        pool, order = self._threads(threads), turns(len(fetches), steps, 1 if self._large else threads)
+        spare = 0 if self._large else max(1, sum(turn.steps.start > 0 for turn in order))
+        free = deque(self.get(min(len(fetches), threads + spare)))
         begun: dict[int, tuple[Training, Replica]] = {}
         running: dict[int, Future[LocalUpdate | None]] = {}
         done = 0
