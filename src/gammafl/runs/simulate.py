@@ -131,7 +131,7 @@ def simulate(
     buffers         what becomes of running statistics: "travel" or "local"
     weights         what an upload counts: "paper" is (n/|S|)·p_i, "normalized" divides that by its sum
     averaging       of the server's model: over the last tenth of the rounds ("tail"), "exponential" or "none"
-    fast            compiled loops instead of torch's for models that have some, see docs/performance.md; the same to
+    fast            compiled loops instead of torch's for models that have some, see docs/convolutions.md; the same to
                     rounding
     metric          what is reported of the test set: "accuracy", "perplexity", "loss", a function of (outputs,
                     targets), or a table of several by name

@@ -74,7 +74,7 @@ def fused(layers: Sequence[nn.Module]) -> Found | None:
 
 
 def block_at(layers: Sequence[nn.Module]) -> Found | None:
-    """The same where that is faster than torch's layers one by one, by the measurements of docs/performance.md.
+    """The same where that is faster than torch's layers one by one, by the measurements of docs/convolutions.md.
 
     With pooling it always is. Of a ReLU's gradient half counts: then kernels must be wide enough for the lists to pay.
     """
