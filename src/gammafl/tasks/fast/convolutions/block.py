@@ -54,11 +54,7 @@ class Worker:
         usual = type(x) in (torch.Tensor, nn.Parameter) and x.dtype == torch.float32 and x.device.type == "cpu"
         if not usual or x.dim() != 4 or len(x) == 0 or x.shape[1] != self.block.inputs:
             return False
-        special = (
-            torch.is_autocast_enabled("cpu")
-            or torch._C._get_tracing_state() is not None
-            or torch.compiler.is_compiling()
-        )
+        special = _casts() or torch._C._get_tracing_state() is not None or torch.compiler.is_compiling()
         transformed = (
             torch._C._functorch.maybe_current_level() is not None or torch.autograd.forward_ad._current_level >= 0
         )
@@ -184,6 +180,14 @@ def use_blocks(module: nn.Module, of_machine: Vectors) -> None:
             if any(isinstance(run, Fused) for run in runs):
                 part.__class__ = FusedSequential
                 part.__dict__["runs"] = runs
+
+
+def _casts() -> bool:
+    """Whether torch computes in another precision than that of its inputs."""
+    try:
+        return torch.is_autocast_enabled("cpu")
+    except TypeError:  # before torch 2.4
+        return torch.is_autocast_cpu_enabled()
 
 
 def has_compiled(module: nn.Module) -> bool:

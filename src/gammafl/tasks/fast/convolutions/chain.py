@@ -65,7 +65,7 @@ class Rooms:
 
     def forward(self, inputs: torch.Tensor, keep: bool) -> torch.Tensor:
         """What the layers make of the inputs; with `keep`, so that they can go back."""
-        self.input.copy_(inputs.reshape(self.input.shape))
+        self.input.view(inputs.shape).copy_(inputs)
         for number, layer in enumerate(self.layers):
             chosen = self.chosen[number] if keep else None
             x, out = self.arrays[number : number + 2]
@@ -145,10 +145,11 @@ class Chain:
             return loss.item()
         with torch.no_grad():
             images = self._rooms_of_images(inputs)
-            outputs = images.forward(inputs, keep=True).flatten(1)
+            outputs = images.forward(inputs, keep=True)
             features = self._rooms_of_features(len(inputs)) if self._linear else None
             if features is not None:
-                outputs = features.forward(outputs, keep=True).flatten(1)
+                outputs = features.forward(outputs, keep=True)
+            outputs = outputs.flatten(1)
         value, gradient = _slopes(objective, outputs, targets)
         if gradient is None:
             return value

@@ -73,27 +73,26 @@ class Layer:
     ) -> None:
         """From the gradient by the output, those by weights and bias, and by the input where `dx` is given."""
         self._row_gradient[:] = 0
-        if not self._backward(plan, scratch, x, chosen, gradient, dx, self._row_gradient, 1.0):
+        into, to = NOTHING if dx is None else dx, self._row_gradient
+        done = loops.backward(x, plan.pixels, plan.places, gradient, chosen, self._rows, into, to, self._bias_gradient,
+                              np.float32(1), scratch.scales, scratch.offsets, scratch.ends,
+                              *plan.for_backward)  # fmt: skip
+        if not done:
             self._backward_by_torch(plan, x, chosen, gradient, dx)
 
     def descend(
         self, plan: Plan, scratch: Scratch, x: Vector, chosen: Chosen, gradient: Vector, dx: Vector | None, step: float
     ) -> None:
         """weights ← weights − step · gradient, without a gradient in memory; dx ← the gradient by the input."""
-        if not self._backward(plan, scratch, x, chosen, gradient, dx, self._rows, -step):
+        bias, into = self._bias if self.registers.block.bias else NOTHING, NOTHING if dx is None else dx
+        done = loops.descend(x, plan.pixels, plan.places, gradient, chosen, self._rows, into, self._bias_gradient, bias,
+                             np.float32(step), self._arranged, scratch.scales, scratch.offsets, scratch.ends,
+                             *plan.for_backward)  # fmt: skip
+        if not done:
             self._backward_by_torch(plan, x, chosen, gradient, dx)
             self.weight.sub_(self.weight_gradient, alpha=step)
-        if self.registers.block.bias:
-            self._bias -= np.float32(step) * self._bias_gradient
-        self._arrange()
-
-    def _backward(self, plan: Plan, scratch: Scratch, x: Vector, chosen: Chosen, gradient: Vector, dx: Vector | None,
-                  to: Vector, factor: float) -> bool:  # fmt: skip
-        """False where it is torch's."""
-        dx = NOTHING if dx is None else dx
-        return loops.backward(x, plan.pixels, plan.places, gradient, chosen, self._rows, dx, to, self._bias_gradient,
-                              np.float32(factor), scratch.scales, scratch.offsets, scratch.ends,
-                              *plan.for_backward)  # fmt: skip
+            bias -= np.float32(step) * self._bias_gradient[: bias.size]
+            self._arrange()
 
     def _backward_by_torch(self, plan: Plan, x: Vector, chosen: Chosen, gradient: Vector, dx: Vector | None) -> None:
         block, inputs = self.registers.block, (plan.source.inner(x), self.weight, self.bias)

@@ -193,6 +193,21 @@ def arranged(w: Any, rows: int, reach: int, line: int, padded: int, lanes: int, 
 
 
 @compiled
+def descend(x: Any, pixels: Any, places: Any, g: Any, chosen: Any, w: Any, dx: Any, totals: Any, bias: Any,
+            stepsize: Any, arranged_w: Any, scales: Any, offsets: Any, ends: Any, rows: int, row: int, reach: int,
+            line: int, channels: int, padded: int, window: int, group: int, at_once: int, width: int, most: float,
+            lanes: int, shape: Any, single: Any, one: Any) -> Any:  # fmt: skip
+    """A step of a layer: `backward` straight into the weights, `bias` too if it has room, and all arranged anew."""
+    done = backward(x, pixels, places, g, chosen, w, dx, w, totals, -stepsize, scales, offsets, ends, rows, row, reach,
+                    line, channels, padded, window, group, at_once, width, most, lanes, shape, single, one)  # fmt: skip
+    if done:
+        for c in range(bias.size):
+            bias[c] -= stepsize * totals[c]
+        arranged(w, rows, reach, line, padded, lanes, arranged_w, one)
+    return done
+
+
+@compiled
 def take_weights(weights: Any, channels: int, inputs: int, rows: int, columns: int, line: int, to: Any) -> None:
     """to, which is [channels][rows][line], ← weights in torch's order, [channels][inputs][rows][columns]."""
     pixels = np.uint64(rows * columns)
