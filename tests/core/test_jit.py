@@ -171,3 +171,22 @@ def test_without_any_writable_cache_the_loops_compile_all_the_same(tmp_path: Pat
     assert done.stderr.count("\n") == 1, done.stderr
     assert f"{package}/core/__pycache__" in done.stderr
     assert "NUMBA_CACHE_DIR" in done.stderr
+
+
+def test_code_is_compiled_again_when_a_module_changes_that_is_part_of_it(tmp_path: Path) -> None:
+    """As for what numba's own cache does not look at: intrinsics of another file."""
+    parts = tmp_path / "parts.py"
+    source = "import parts\nfrom gammafl.core.jit import compiled_with\nNUMBER = parts.NUMBER\n"
+    (tmp_path / "loops.py").write_text(source + "\n@compiled_with(parts)\ndef add(x):\n    return x + NUMBER\n")
+    package = str(Path(gammafl.__file__).parents[1])
+    places = {"PYTHONPATH": f"{package}:{tmp_path}", "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", "import loops; print(loops.add(1), loops.add.stats.cache_hits.total())"]
+    printed, said = [], []
+    for text in ("NUMBER = 1", "NUMBER = 1", "NUMBER = 2", "NUMBER = 2"):
+        parts.write_text(text + "\n")
+        environment = {**os.environ, **places, "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        printed.append(done.stdout)
+        said.append(done.stderr.count("gammafl: loops are compiled for this processor"))
+    assert printed == ["2 0\n", "2 1\n", "3 0\n", "3 1\n"]
+    assert said == [1, 0, 1, 0]
