@@ -78,8 +78,6 @@ class Normaliser:
         planes = images.reshape(len(images), channels, -1)
         if channels == 1:
             _normalise_grey(planes[:, 0], rows, self.scale[0], self.shift[0], out.reshape(count, -1))
-        elif channels == 3:
-            _normalise_colour(planes, rows, self.scale, self.shift, out.reshape(count, -1, channels))
         else:
             _normalise(planes, rows, self.scale, self.shift, out.reshape(count, -1, channels))
         return batch.permute(0, 3, 1, 2)
@@ -92,17 +90,6 @@ def _normalise(images: Any, rows: Any, scale: Any, shift: Any, out: Any) -> None
         for channel in range(scale.size):
             for j in range(image.shape[1]):
                 to[j, channel] = np.float32(image[channel, j]) * scale[channel] - shift[channel]
-
-
-@compiled
-def _normalise_colour(images: Any, rows: Any, scale: Any, shift: Any, out: Any) -> None:
-    """The same for three channels, which are written side by side at once."""
-    for i in range(rows.size):
-        image, to = images[rows[i]], out[i]
-        for j in range(image.shape[1]):
-            to[j, 0] = np.float32(image[0, j]) * scale[0] - shift[0]
-            to[j, 1] = np.float32(image[1, j]) * scale[1] - shift[1]
-            to[j, 2] = np.float32(image[2, j]) * scale[2] - shift[2]
 
 
 @compiled
