@@ -81,12 +81,8 @@ browser:  ## a Chromium for the tests of the HTML page, where there is none: Deb
 peers: .peers/ready  ## an environment with pfl-research and Flower, to be measured against
 
 bench: .venv/train .peers/ready  ## every measurement of docs/performance.md; an hour on two idle cores
-	$(BIN)/python -m benchmarks compress
-	$(BIN)/python -m benchmarks wire
-	$(BIN)/python -m benchmarks simulate
-	$(BIN)/python -m benchmarks parts
-	$(BIN)/python -m benchmarks growth
-	$(BIN)/python -m benchmarks scale
+	@for what in compress wire density simulate parts gpt2 growth scale start; do \
+		$(BIN)/python -m benchmarks $$what | tee benchmarks/output/$$what.txt || exit 1; done
 
 clean:  ## remove the environment and everything that was built
 	rm -rf .venv .peers .audit .atheris build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
