@@ -111,6 +111,22 @@ def test_a_chain_computes_the_modules_outputs(name: str, count: int) -> None:
         np.testing.assert_allclose(both.chain(inputs), both.plain.module(inputs), rtol=1e-4, atol=1e-5)
 
 
+def test_a_loss_may_change_its_outputs_in_place_and_keep_them() -> None:
+    torch.manual_seed(0)
+    kept: list[torch.Tensor] = []
+
+    def halved(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        kept.append(outputs.detach())
+        return cross_entropy(outputs.mul_(0.5), targets)
+
+    both = Both(lenet(), halved)
+    for number, stepsize in enumerate(STEPS):
+        both.step(*batch((1, 28, 28), 6, number), stepsize)
+    np.testing.assert_allclose(*both.deltas(), rtol=1e-3, atol=1e-6)
+    for one, other in zip(kept[::2], kept[1::2], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
 def test_targets_that_are_no_classes_are_torchs() -> None:
     """Those that torch ignores, and probabilities."""
     torch.manual_seed(0)

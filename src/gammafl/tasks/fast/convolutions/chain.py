@@ -218,7 +218,8 @@ def _slopes(objective: Objective, outputs: torch.Tensor, targets: Nested) -> tup
         if loss != loops.NO_CLASS:
             return loss, slopes
     leaf = outputs.detach().requires_grad_()
-    mean, _ = objective(lambda _: leaf, leaf, targets)
+    own = leaf.clone()  # a loss may keep it or change it in place
+    mean, _ = objective(lambda _: own, leaf, targets)
     return mean.item(), torch.autograd.grad(mean, leaf, allow_unused=True)[0]
 
 
