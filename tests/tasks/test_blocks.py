@@ -128,6 +128,13 @@ def test_weights_that_change_before_the_way_back_are_noticed_as_in_torch() -> No
         loss.backward()
 
 
+def test_what_a_block_gives_may_be_changed_in_place() -> None:
+    layers = nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Hardtanh(-0.1, 0.5, inplace=True)
+    plain, fast = both(lambda: nn.Sequential(*layers))
+    x = torch.randn(4, 3, 8, 8)
+    same(gradients(fast, x), gradients(plain, x))
+
+
 def test_other_weights_in_between_do_not_matter() -> None:
     """As where one module is called with the weights of several."""
     plain, fast = both(lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2)))

@@ -102,13 +102,29 @@ def test_some_steps_of_a_chain_are_those_of_the_module(name: str, loss: Loss) ->
 
 
 @pytest.mark.parametrize("name", MODULES)
-@pytest.mark.parametrize("count", [1, 30])
+@pytest.mark.parametrize("count", [1, 30, 60])  # of 60, two parts use the same room
 def test_a_chain_computes_the_modules_outputs(name: str, count: int) -> None:
     torch.manual_seed(0)
     make, shape = MODULES[name]
     both, (inputs, _) = Both(make()), batch(shape, count, 0)
     with torch.no_grad():
         np.testing.assert_allclose(both.chain(inputs), both.plain.module(inputs), rtol=1e-4, atol=1e-5)
+
+
+def test_a_loss_may_change_its_outputs_in_place_and_keep_them() -> None:
+    torch.manual_seed(0)
+    kept: list[torch.Tensor] = []
+
+    def halved(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        kept.append(outputs.detach())
+        return cross_entropy(outputs.mul_(0.5), targets)
+
+    both = Both(lenet(), halved)
+    for number, stepsize in enumerate(STEPS):
+        both.step(*batch((1, 28, 28), 6, number), stepsize)
+    np.testing.assert_allclose(*both.deltas(), rtol=1e-3, atol=1e-6)
+    for one, other in zip(kept[::2], kept[1::2], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
 def test_targets_that_are_no_classes_are_torchs() -> None:

@@ -73,7 +73,7 @@ class Worker:
         plan.source.inner(kept.x).copy_(x.detach())
         out = torch.empty(plan.target.size + plan.guard).numpy()
         self.layer.forward(plan, scratch, kept.x, out, kept.chosen if keep else None)
-        return plan.target.inner(out)
+        return plan.target.inner(out).detach()  # not a view to autograd, so that it may be changed in place
 
     def outputs(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         """A new tensor, of which there is no way back."""

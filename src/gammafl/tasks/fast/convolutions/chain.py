@@ -167,7 +167,9 @@ class Chain:
             with self._in_module() as module:
                 return module(*inputs, **named)
         parts = inputs[0].split(AT_ONCE)
-        outputs = torch.cat([self._rooms_of_images(part).forward(part, keep=False).flatten(1) for part in parts])
+        # a part's outputs are copied before the next part uses the same room: of one pixel, `flatten` copies nothing
+        made = [self._rooms_of_images(part).forward(part, keep=False).flatten(1).clone() for part in parts]
+        outputs = torch.cat(made)
         if not self._linear:
             return outputs
         return self._rooms_of_features(len(outputs)).forward(outputs, keep=False).flatten(1).clone()
@@ -216,7 +218,8 @@ def _slopes(objective: Objective, outputs: torch.Tensor, targets: Nested) -> tup
         if loss != loops.NO_CLASS:
             return loss, slopes
     leaf = outputs.detach().requires_grad_()
-    mean, _ = objective(lambda _: leaf, leaf, targets)
+    own = leaf.clone()  # a loss may keep it or change it in place
+    mean, _ = objective(lambda _: own, leaf, targets)
     return mean.item(), torch.autograd.grad(mean, leaf, allow_unused=True)[0]
 
 
