@@ -299,3 +299,20 @@ def test_a_records_line_is_checked_as_it_is_written(stopped: Path) -> None:
     assert [record.round for record in records] == list(range(1, STOPPED + 1))
     lines = (stopped / "rounds.jsonl").read_text().splitlines()
     assert [json.dumps(record.table()) for record in records] == lines
+
+
+def test_a_view_of_a_version_that_no_round_made_is_refused(tmp_path: Path) -> None:
+    said: list[str] = []
+    plan, directory = plan_for(gf.TopK(0.1), downlink=gf.top_k(keep=0.2)), RunDirectory(tmp_path)
+    state, residuals = rounds.start(plan), ResidualStore(plan.method, plan.dim)
+    with directory.open_ledger(0) as ledger:
+        for record in rounds.run_rounds(plan, state, carrier(plan, residuals, None)):
+            ledger.append(record)
+            if state.round == STOPPED:
+                break
+        assert state.down is not None
+        state.down.version = 2**40
+        saved = Saved(state, ledger_bytes=ledger.sync(), fingerprint=0, **residuals.held())
+        checkpoint.save(directory.checkpoints, saved)
+    with pytest.raises(gf.InputError, match="version 1099511627776 of its view after round 6"):
+        checkpoint.load(directory.checkpoints, plan, directory.ledger_file, said.append)

@@ -11,7 +11,7 @@ from torch import nn
 
 import gammafl as gf
 from gammafl.core import threads as core_threads
-from gammafl.tasks.fast.convolutions.block import Fused, FusedSequential, use_blocks
+from gammafl.tasks.fast.convolutions.block import Fused, FusedSequential, has_compiled, use_blocks
 from gammafl.tasks.fast.convolutions.machine import Vectors
 from tests.tasks.test_training import images, updates
 
@@ -178,6 +178,14 @@ def test_the_layers_of_a_sequence_are_still_there_one_by_one() -> None:
     assert [type(layer) for layer in fast] == [type(layer) for layer in plain]
     x = torch.randn(2, 3, 8, 8)
     same([fast[:1](x), fast[:2](x), fast[0](x)], [plain[:1](x), plain[:2](x), plain[0](x)])
+
+
+def test_a_sequence_with_a_forward_pass_of_its_own_is_not_said_to_be_compiled() -> None:
+    class Doubled(nn.Sequential):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            return 2 * super().forward(input)
+
+    assert not has_compiled(Doubled(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.MaxPool2d(2)))
 
 
 def test_what_somebody_watches_or_torch_does_as_fast_is_left_alone() -> None:

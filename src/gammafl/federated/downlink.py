@@ -94,6 +94,8 @@ class ViewState:
     @classmethod
     def restored(cls, tensors: Mapping[str, NDArray[Any]], facts: "ViewFacts") -> "ViewState":
         """The state that `tensors` and `facts` were taken of, or a `ValueError`."""
+        if VIEW not in tensors or CHANGED_AT not in tensors:
+            raise ValueError("its view of the model is missing")
         view, changed_at = tensors[VIEW], tensors[CHANGED_AT].view(np.uint32)
         stored = {name: tensors[name] for name in tensors if name.startswith(BROADCAST)}
         broadcasts = {int(name.removeprefix(BROADCAST)): payload.tobytes() for name, payload in stored.items()}

@@ -201,6 +201,8 @@ def _require_sense(saved: Saved, plan: Plan, ledger: Path) -> None:
         raise ValueError("its level is of another method")
     if (saved.state.down is None) != (plan.downlink == "full"):
         raise ValueError("its way down is another one")
+    if saved.state.down is not None and saved.state.down.version > saved.state.round:
+        raise ValueError(f"version {saved.state.down.version} of its view after round {saved.state.round}")
     named = (*saved.residuals, *saved.lost, *_holders(saved.state))
     if strangers := [client for client in named if client >= plan.clients]:
         raise ValueError(f"client {strangers[0]} of {plan.clients}")

@@ -192,7 +192,9 @@ def _casts() -> bool:
 
 def has_compiled(module: nn.Module) -> bool:
     """Whether compiled loops do some of its layers on this machine."""
-    sequences = [list(part) for part in module.modules() if isinstance(part, nn.Sequential)]
+    sequences = [
+        list(part) for part in module.modules() if isinstance(part, nn.Sequential) and is_plain(part, nn.Sequential)
+    ]
     blocks = (block_at(layers[start:]) for layers in sequences for start in range(len(layers)))
     return vectors() is not None and (parts_of(module) is not None or any(blocks))
 
