@@ -65,7 +65,7 @@ class Both:
         self.objective = Objective(loss)
         self.plain = FlatModule(copy.deepcopy(module))
         self.start = self.plain.weights.numpy().copy()
-        chain = chain_of(FlatModule(copy.deepcopy(module), channels_last=True), MACHINE)
+        chain = chain_of(FlatModule(copy.deepcopy(module)), MACHINE)
         assert chain is not None
         self.chain: Chain = chain
         self.chain.load(self.start)

@@ -20,39 +20,26 @@ class FlatModule:
     """`module`, with its trainable parameters moved into `weights`.
 
     Where statistics travel, they are the end of `weights`; all other buffers stay as the module came with them.
-    With `channels_last`, the weights of convolutions lie in `weights` the way torch's fastest convolutions on a CPU
-    want them, and only `load` and `difference` know that.
     """
 
-    def __init__(self, module: nn.Module, buffers: Buffers = "refuse", channels_last: bool = False) -> None:
+    def __init__(self, module: nn.Module, buffers: Buffers = "refuse") -> None:
         self.module = module
         self.parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
         _refuse_unsupported(self.parameters)
         self.statistics = _statistics(module, buffers)
         self._tensors = [*self.parameters.values(), *self.statistics.values()]
         self._trained = list(self.parameters.values())
-        self._permuted = {id(p) for p in self._trained if channels_last and _of_convolution(p)}
         self.weights = torch.empty(sum(tensor.numel() for tensor in self._tensors))
         for tensor, part in zip(self._tensors, _parts(self.weights, self._tensors), strict=True):
-            stored = _channels_last(part) if id(tensor) in self._permuted else part
-            stored.copy_(tensor.detach())
-            tensor.data = stored
+            part.copy_(tensor.detach())
+            tensor.data = part
         travelling = {id(tensor) for tensor in self.statistics.values()}
         self._fixed = [(buffer, buffer.clone()) for buffer in module.buffers() if id(buffer) not in travelling]
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether `weights` are in the order of the model."""
-        return not self._permuted
 
     @torch.no_grad()
     def load(self, model: Vector) -> None:
         """The weights of `model`, and the other buffers as they came: nothing leaks between clients."""
-        flat = torch.from_numpy(model)
-        self.weights.copy_(flat)
-        for tensor, part in zip(self._tensors, _parts(flat, self._tensors), strict=True):
-            if id(tensor) in self._permuted:
-                tensor.copy_(part)
+        self.weights.copy_(torch.from_numpy(model))
         self.reset_buffers()
 
     @torch.no_grad()
@@ -72,12 +59,7 @@ class FlatModule:
     @torch.no_grad()
     def difference(self, model: Vector, out: Vector) -> float:
         """out = model − weights; returns its largest magnitude."""
-        if not self._permuted:
-            return kernels.difference(model, self.weights.numpy(), out)
-        before, after = (_parts(torch.from_numpy(vector), self._tensors) for vector in (model, out))
-        for tensor, old, result in zip(self._tensors, before, after, strict=True):
-            torch.sub(old, tensor, out=result)
-        return kernels.largest_magnitude(out)
+        return kernels.difference(model, self.weights.numpy(), out)
 
 
 def plain_copy(module: nn.Module) -> nn.Module:
@@ -106,17 +88,6 @@ def _parts(flat: torch.Tensor, tensors: Iterable[torch.Tensor]) -> list[torch.Te
     """The part of `flat` that belongs to each tensor, in its shape."""
     start = 0
     return [flat[start : (start := start + tensor.numel())].view(tensor.shape) for tensor in tensors]
-
-
-def _of_convolution(parameter: torch.Tensor) -> bool:
-    """Whether it is the kernels of a two-dimensional convolution, larger than one pixel."""
-    return parameter.dim() == 4 and parameter.shape[2] * parameter.shape[3] > 1
-
-
-def _channels_last(part: torch.Tensor) -> torch.Tensor:
-    """The same memory and shape, [out, in, height, width], with neighbouring inputs side by side."""
-    outputs, inputs, height, width = part.shape
-    return part.view(outputs, height, width, inputs).permute(0, 3, 1, 2)
 
 
 def _refuse_unsupported(parameters: dict[str, nn.Parameter]) -> None:

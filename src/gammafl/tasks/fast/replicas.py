@@ -23,7 +23,6 @@ from gammafl.federated.task import LocalUpdate
 from gammafl.tasks.fast.convolutions.block import use_blocks
 from gammafl.tasks.fast.convolutions.chain import chain_of
 from gammafl.tasks.fast.convolutions.machine import vectors
-from gammafl.tasks.fast.pool_first import pool_first
 from gammafl.tasks.fast.random_state import drawing_from
 from gammafl.tasks.fast.turns import turns
 from gammafl.tasks.flat_module import Buffers, FlatModule
@@ -44,12 +43,10 @@ class Replica:
     def __init__(
         self, module: nn.Module, objective: Objective, buffers: Buffers, rule: LocalRule | None, fast: bool = True
     ) -> None:
-        self._flat = FlatModule(copy.deepcopy(module), buffers, channels_last=fast)
+        self._flat = FlatModule(copy.deepcopy(module), buffers)
         self._chain = chain_of(self._flat, vectors()) if fast and rule is None else None
-        if fast and self._chain is None:
-            if (of_machine := vectors()) is not None:
-                use_blocks(self._flat.module, of_machine)
-            pool_first(self._flat.module)
+        if fast and self._chain is None and (of_machine := vectors()) is not None:
+            use_blocks(self._flat.module, of_machine)
         self._objective = objective
         self._rule = rule
         self._take_step = self._flat.step
@@ -83,7 +80,7 @@ class Replica:
     def update(self, model: Vector) -> LocalUpdate:
         """What the steps since `begin(model)` have changed; valid until the next call."""
         if self._delta is None:
-            in_place = self._chain is None and model.size >= LARGE and self._flat.is_plain
+            in_place = self._chain is None and model.size >= LARGE
             self._delta = self._flat.weights.numpy() if in_place else np.empty_like(model)
         largest = (self._chain or self._flat).difference(model, self._delta)
         return LocalUpdate(self._delta, sum(self._losses) / len(self._losses), largest)

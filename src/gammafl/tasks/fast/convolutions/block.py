@@ -167,9 +167,12 @@ class FusedSequential(nn.Sequential):
     """A `Sequential` that does some of its layers together; they are its layers as ever, by index or in a loop."""
 
     def forward(self, input: Any) -> Any:
+        fused = False
         for part in self.__dict__.get("runs", self):  # a slice of it has none
-            input = part(input)
-        return input
+            if fused and not isinstance(part, Fused):
+                input = input.contiguous()  # layers of torch's own get what torch would give them
+            fused, input = isinstance(part, Fused), part(input)
+        return input.contiguous() if fused else input
 
 
 def use_blocks(module: nn.Module, of_machine: Vectors) -> None:
