@@ -206,8 +206,9 @@ def test_simulate_takes_a_way_down_by_name_and_as_a_value() -> None:
     x = torch.randn(300, 4, generator=torch.Generator().manual_seed(0))
     data = [TensorDataset(part, (part.sum(1) > 0).long()) for part in x.split(60)]
 
+    model = torch.nn.Linear(4, 2, bias=False)
+
     def bytes_down(downlink: Any) -> int:
-        model = torch.nn.Linear(4, 2, bias=False)
         return gf.simulate(
             model, data[:4], data[4], stepsize=0.1, iterations=50, downlink=downlink
         ).summary.downlink_bytes

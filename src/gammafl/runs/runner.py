@@ -135,13 +135,12 @@ def run(
     saved = store.start(plan, progress.say)
     clock = Clock(began - saved.wall_seconds, resources.checkpoint_seconds, Timing(dict(saved.phase_seconds)))
     clock.timing.seconds["setup"] += time.perf_counter() - began
-    state, records, metric = saved.state, store.records(), None
+    state, metric = saved.state, None
     residuals = _residuals(plan, store, resources)
     residuals.restore(saved.residuals, saved.lost)
     for record in rounds.run_rounds(plan, state, carrier(plan, residuals, clock.timing), clock.timing):
         with clock.timing.phase("bookkeeping"):
             store.append(record)
-            records.append(record)
             if store.durable and (clock.checkpoint_due() or state.round == plan.rounds):
                 with clock.checkpointing():
                     store.save(replace(saved, **residuals.held(), **clock.readings()))
@@ -151,6 +150,7 @@ def run(
             progress.update(_status(plan, names, state, record, metric))
         if on_round is not None:
             on_round(record)
+    records = store.records()
     summary = summarise(
         plan,
         state.totals,

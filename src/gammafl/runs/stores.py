@@ -31,10 +31,6 @@ class Store(Protocol):
         """The state to go on from; that before the first round if there is no other."""
         ...
 
-    def records(self) -> list[RoundRecord]:
-        """Of the rounds up to that state."""
-        ...
-
     def scratch(self) -> Path:
         """A directory for residuals that do not fit into memory."""
         ...
@@ -43,6 +39,10 @@ class Store(Protocol):
 
     def save(self, saved: Saved) -> None:
         """A checkpoint of the run after the last record."""
+        ...
+
+    def records(self) -> list[RoundRecord]:
+        """All of the run so far."""
         ...
 
     def finish(self, plan: Plan, state: ServerState, summary: Summary) -> None: ...
@@ -54,23 +54,24 @@ class InMemory:
     durable = False
 
     def __init__(self) -> None:
+        self._records: list[RoundRecord] = []
         self._scratch: TemporaryDirectory[str] | None = None
 
     def start(self, plan: Plan, say: Say) -> Saved:
         return Saved(rounds.start(plan), {})
-
-    def records(self) -> list[RoundRecord]:
-        return []
 
     def scratch(self) -> Path:
         self._scratch = self._scratch or TemporaryDirectory(prefix="gammafl-")
         return Path(self._scratch.name)
 
     def append(self, record: RoundRecord) -> None:
-        pass
+        self._records.append(record)
 
     def save(self, saved: Saved) -> None:
         raise NotImplementedError("a run in memory has no checkpoints")
+
+    def records(self) -> list[RoundRecord]:
+        return self._records
 
     def finish(self, plan: Plan, state: ServerState, summary: Summary) -> None:
         if self._scratch is not None:
