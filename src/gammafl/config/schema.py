@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from gammafl.config.optimizers import LocalOptimizer, NoServerOptimizer, ServerOptimizer
 from gammafl.config.settings import Settings
+from gammafl.core.errors import InputError
 from gammafl.core.method import Method
 from gammafl.methods.files import is_file
 from gammafl.methods.registry import method_named, split_expression
@@ -277,8 +278,11 @@ class RunConfig(Settings):
         """The way down: by its name, or the method with its settings."""
         if self.downlink in ("full", "changes"):
             return "full" if self.downlink == "full" else "changes"
-        name, settings = split_expression(self.downlink)
-        return method_named(name, settings, keep=self.keep, level=self.usual_level)
+        try:
+            name, settings = split_expression(self.downlink)
+            return method_named(name, settings, keep=self.keep, level=self.usual_level)
+        except InputError as error:
+            raise InputError(f"downlink is full, changes or a method: {error}") from None
 
     @property
     def usual_level(self) -> str:

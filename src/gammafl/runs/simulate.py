@@ -282,7 +282,10 @@ def _plan(
 def _way_down(given: Any, keep: float) -> Way:
     if isinstance(given, str) and given in ("full", "changes"):
         return "full" if given == "full" else "changes"
-    return resolve(given, keep=keep)
+    try:
+        return resolve(given, keep=keep)
+    except InputError as error:
+        raise InputError(f"downlink is 'full', 'changes' or a method: {error}") from None
 
 
 def _resources(threads: Any, residual_memory_mb: Any, checkpoint_seconds: Any) -> Resources:
