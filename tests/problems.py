@@ -90,3 +90,20 @@ def blobs(clients: int = 4, each: int = 40, seed: int = 0) -> tuple[list[TensorD
     mixed = torch.randint(3, (each,), generator=generator)
     skewed = [torch.where(torch.arange(each) % 4 > 0, i % 3, mixed) for i in range(clients)]
     return [points(labels) for labels in skewed], points(torch.arange(300) % 3)
+
+
+class StoppedError(Exception):
+    """A run was stopped on purpose."""
+
+
+class StoppingAt:
+    """A progress that stops its run after a round."""
+
+    def __init__(self, round_number: int) -> None:
+        self.round = round_number
+
+    def say(self, text: str) -> None: ...
+
+    def update(self, status: Any) -> None:
+        if status.round == self.round:
+            raise StoppedError

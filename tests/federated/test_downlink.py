@@ -12,16 +12,16 @@ from torch.utils.data import TensorDataset
 import gammafl as gf
 from gammafl.config.layers import make_config
 from gammafl.core.arrays import Vector
-from gammafl.core.wire import HEADER
 from gammafl.federated import rounds
-from gammafl.federated.downlink import Delivery, Downlink, ViewState, Way, received, whole_bytes
+from gammafl.federated.downlink import Delivery, Downlink, ViewState, received, whole_bytes
 from gammafl.federated.faults import carrier
 from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.server import ServerState
+from gammafl.methods.ways import Way
 from gammafl.runs.execute import execute
 from gammafl.tasks.registry import settings_of
 from tests.conftest import repeatable
-from tests.problems import METHODS, plan_for
+from tests.problems import METHODS, StoppedError, StoppingAt, plan_for
 
 DIM = 3000
 WAYS: dict[str, Way] = {
@@ -167,18 +167,8 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(way: str, tmp_path
     config = logistic(method="gamma-fedht-q", downlink=way, faults=faults, checkpoint={"every_seconds": 0})
     whole = execute(config, tmp_path / "whole")
 
-    class StopHereError(Exception):
-        pass
-
-    class Stopping:
-        def say(self, text: str) -> None: ...
-
-        def update(self, status: Any) -> None:
-            if status.round == 7:
-                raise StopHereError
-
-    with pytest.raises(StopHereError):
-        execute(config, tmp_path / "stopped", progress=Stopping())
+    with pytest.raises(StoppedError):
+        execute(config, tmp_path / "stopped", progress=StoppingAt(7))
     resumed = execute(config, tmp_path / "stopped", resume=True)
     assert repeatable(resumed.table()) == repeatable(whole.table())
     for name in ("rounds.jsonl", "model.safetensors"):
@@ -198,8 +188,9 @@ def test_a_way_that_can_not_be_is_named(way: str, told: str, tmp_path: Path) -> 
         execute(logistic(downlink=way), tmp_path / "run")
 
 
-def test_the_header_is_counted() -> None:
-    assert whole_bytes(10) == HEADER.size + 40
+def test_a_whole_view_counts_as_the_message_that_has_every_value() -> None:
+    values = np.linspace(0.1, 0.9, 10, dtype=np.float32)
+    assert whole_bytes(10) == len(gf.encode(gf.SparseUpdate(10, None, values), values="f32"))
 
 
 def test_simulate_takes_a_way_down_by_name_and_as_a_value() -> None:

@@ -30,7 +30,7 @@ from gammafl.federated.task import LocalUpdate
 from gammafl.runs.execute import execute
 from gammafl.tasks.registry import settings_of
 from tests.conftest import repeatable
-from tests.problems import METHODS, Quadratic, plan_for
+from tests.problems import METHODS, Quadratic, StoppedError, StoppingAt, plan_for
 
 KINDS = ("absent", "killed", "lost", "late", "repeated", "corrupted", "not_finite")
 ALL_KINDS = Faults(**dict.fromkeys(KINDS, 0.3 / len(KINDS)))
@@ -182,19 +182,9 @@ def test_a_run_with_faults_is_a_function_of_its_seed_and_resumes(tmp_path: Path)
     whole = execute(config, tmp_path / "whole")
     assert whole.missing_uploads > 0
 
-    class StopHereError(Exception):
-        pass
-
-    class Stopping:
-        def say(self, text: str) -> None: ...
-
-        def update(self, status: Any) -> None:
-            if status.round == 7:
-                raise StopHereError
-
     often = make_config(config.model_dump(), {"checkpoint": {"every_seconds": 0}})
-    with pytest.raises(StopHereError):
-        execute(often, tmp_path / "stopped", progress=Stopping())
+    with pytest.raises(StoppedError):
+        execute(often, tmp_path / "stopped", progress=StoppingAt(7))
     resumed = execute(often, tmp_path / "stopped", resume=True)
     assert repeatable(resumed.table()) == repeatable(whole.table())
     assert (tmp_path / "stopped/rounds.jsonl").read_bytes() == (tmp_path / "whole/rounds.jsonl").read_bytes()

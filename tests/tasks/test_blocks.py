@@ -1,7 +1,7 @@
 """Compiled blocks within modules of any kind: what is computed, forward and backward, is what torch computes."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,14 +16,6 @@ from gammafl.tasks.fast.convolutions.machine import Vectors
 from tests.tasks.test_training import images, updates
 
 MACHINE = Vectors(16, 32)
-
-
-@pytest.fixture(autouse=True)
-def _threads_restored() -> Iterator[None]:
-    before, of_torch = core_threads.count(), torch.get_num_threads()
-    yield
-    core_threads.set_count(before)
-    torch.set_num_threads(of_torch)
 
 
 class Residual(nn.Module):

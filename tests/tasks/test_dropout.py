@@ -2,7 +2,7 @@
 
 import copy
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,14 +20,6 @@ from gammafl.tasks.torch_task import TorchTask
 
 STEPS = np.array([0.1, 0.07, 0.05], np.float32)
 BATCH = 6
-
-
-@pytest.fixture(autouse=True)
-def _threads_restored() -> Iterator[None]:
-    before, of_torch = threads.count(), torch.get_num_threads()
-    yield
-    threads.set_count(before)
-    torch.set_num_threads(of_torch)
 
 
 class Sometimes(nn.Module):

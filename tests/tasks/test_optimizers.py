@@ -1,7 +1,7 @@
 """Local training by any torch optimiser is a plain torch loop; plain SGD stays what it was, to the byte."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,14 +15,6 @@ from gammafl.config.optimizers import LocalOptimizer
 from gammafl.core import threads as core_threads
 from gammafl.tasks.torch_task import TorchTask
 from tests.tasks.test_training import STEPS, small_cnn, task_of, updates
-
-
-@pytest.fixture(autouse=True)
-def _threads_restored() -> Iterator[None]:
-    before, of_torch = core_threads.count(), torch.get_num_threads()
-    yield
-    core_threads.set_count(before)
-    torch.set_num_threads(of_torch)
 
 
 class Lion(torch.optim.Optimizer):

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +29,6 @@ from gammafl.tasks.samples import ImageShards
 from gammafl.tasks.torch_task import TorchTask
 
 STEPS = np.array([0.1, 0.07, 0.05], np.float32)
-
-
-@pytest.fixture(autouse=True)
-def _threads_restored() -> Iterator[None]:
-    before, of_torch = core_threads.count(), torch.get_num_threads()
-    yield
-    core_threads.set_count(before)
-    torch.set_num_threads(of_torch)
 
 
 def images(count: int, size: int, seed: int, classes: int = 5) -> TensorDataset:

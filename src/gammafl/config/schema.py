@@ -7,10 +7,10 @@ from pydantic import Field, model_validator
 
 from gammafl.config.optimizers import LocalOptimizer, NoServerOptimizer, ServerOptimizer
 from gammafl.config.settings import Settings
-from gammafl.core.errors import InputError
 from gammafl.core.method import Method
 from gammafl.methods.files import is_file
 from gammafl.methods.registry import method_named, split_expression
+from gammafl.methods.ways import Way, way_down
 
 Sampler = Literal["replacement", "epochs", "epochs-fixed"]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -274,15 +274,9 @@ class RunConfig(Settings):
         """The method with its settings."""
         return method_named(self.method, self.compression, keep=self.keep, level=self.usual_level)
 
-    def resolved_downlink(self) -> Literal["full", "changes"] | Method:
-        """The way down: by its name, or the method with its settings."""
-        if self.downlink in ("full", "changes"):
-            return "full" if self.downlink == "full" else "changes"
-        try:
-            name, settings = split_expression(self.downlink)
-            return method_named(name, settings, keep=self.keep, level=self.usual_level)
-        except InputError as error:
-            raise InputError(f"downlink is full, changes or a method: {error}") from None
+    def resolved_downlink(self) -> Way:
+        """What clients are sent of the model."""
+        return way_down(self.downlink, keep=self.keep, level=self.usual_level)
 
     @property
     def usual_level(self) -> str:

@@ -8,6 +8,7 @@ order of the slices, so a result does not depend on the number of threads.
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,8 @@ def collect(find: Find, size: int) -> tuple[Positions, Vector]:
         _leave([room])
         return found
 
+    _keep_memory()
+
     def work(start: int, stop: int) -> list[tuple[Room, int]]:
         pieces = []
         while start < stop:
@@ -73,12 +76,17 @@ _free_rooms: list[Room] = []
 """Threads take and return whole rooms, which lists do in one piece."""
 
 
+@cache
+def _keep_memory() -> None:
+    """Once: what is found in long vectors is copied into memory that is about as large each time."""
+    keep_freed_memory()
+
+
 def _enter() -> Room:
     """A room that nobody uses."""
     try:
         return _free_rooms.pop()
     except IndexError:
-        keep_freed_memory()  # what is found is copied into memory that is as large each time
         return np.empty(ROOM + int(BLOCK), np.uint32), np.empty(ROOM + int(BLOCK), np.float32)
 
 

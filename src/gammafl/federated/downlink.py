@@ -27,9 +27,7 @@ from gammafl.core.scatter import sum_of_squares
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import HEADER, PositionCoding, decode, encode
 from gammafl.files.reading import Count, Facts
-
-Way = Literal["full", "changes"] | Method
-"""A method means: compressed by it."""
+from gammafl.methods.ways import Way
 
 Kind = Literal["whole", "changes", "broadcasts"]
 VIEW, CHANGED_AT, BROADCAST = "view", "changed_at", "broadcast."
@@ -173,9 +171,13 @@ class Downlink:
     def deliver(self, client: int) -> Delivery:
         """What `client` is sent in the round that has begun; it then holds the view."""
         base = self.state.held.get(client) if self.way != "full" else None
+        self.state.held[client] = self.state.version
+        return self.delivery(base)
+
+    def delivery(self, base: int | None) -> Delivery:
+        """What leads from the version `base` to the view; None: from nothing."""
         if base not in self._ready:
             self._ready[base] = self._delivery(base)
-        self.state.held[client] = self.state.version
         return self._ready[base]
 
     def forget(self, client: int) -> None:

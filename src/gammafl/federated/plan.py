@@ -13,9 +13,9 @@ from gammafl.core.method import Method
 from gammafl.core.moment import Moment, Schedule, key_of
 from gammafl.core.stepsizes import Stepsize
 from gammafl.core.wire import PositionCoding
-from gammafl.federated.downlink import Way
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.task import Task, layout_of
+from gammafl.methods.ways import Way
 
 TAIL_AVERAGE = TailAverage()
 EVALUATION = EvaluationSettings()

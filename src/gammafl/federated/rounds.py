@@ -53,8 +53,8 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
     if state.round:
         level.restore(state.level)
         health.restore(state.health)
-    state.down = state.down or ViewState.of(plan.downlink, state.model)
-    downlink = Downlink(plan.downlink, state.down, plan.positions)
+    downlink = Downlink(plan.downlink, state.down or ViewState.of(plan.downlink, state.model), plan.positions)
+    state.down = None if plan.downlink == "full" else downlink.state
     while state.round < plan.rounds:
         with timing.phase("sampling"):
             participants = server.pick_participants(plan, state.round)

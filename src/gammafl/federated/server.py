@@ -60,7 +60,7 @@ class ServerState:
     """Of `federated/health.py`."""
 
     down: ViewState | None = None
-    """Of the way down; None before the first round."""
+    """Of the way down; None before the first round, and where the model is sent as a whole."""
 
 
 def pick_participants(plan: Plan, round_number: int) -> list[int]:

@@ -85,9 +85,8 @@ def save(directory: Path, saved: Saved) -> None:
     tensors |= {f"{MOMENT}{name}": moment for name, moment in state.moments.items()}
     tensors |= {f"{RESIDUAL}{client}": residual for client, residual in saved.residuals.items()}
     tensors |= {f"{LOST}{client}": np.frombuffer(encode(upload), np.uint8) for client, upload in saved.lost.items()}
-    down = state.down if state.down is not None and state.down.changed_at.size else None  # not of a model sent whole
-    if down is not None:
-        tensors |= down.tensors()
+    if state.down is not None:
+        tensors |= state.down.tensors()
     facts: dict[str, Any] = {
         "round": state.round,
         "averaged_rounds": state.averaged_rounds,
@@ -98,7 +97,7 @@ def save(directory: Path, saved: Saved) -> None:
         "fingerprint": saved.fingerprint,
         "level": state.level,
         "health": state.health,
-        "down": None if down is None else down.facts(),
+        "down": None if state.down is None else state.down.facts(),
     }
     with storing(directory / LAST):
         tensor_files.replace(directory / LAST, tensors, facts, previous=directory / PREVIOUS)

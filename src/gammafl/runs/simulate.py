@@ -27,13 +27,13 @@ from gammafl.core.inputs import is_number
 from gammafl.core.method import Method
 from gammafl.core.stepsizes import Stepsize, as_stepsize
 from gammafl.federated import server
-from gammafl.federated.downlink import Way
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.models import flatten
 from gammafl.federated.plan import NO_SERVER_OPTIMIZER, Plan
 from gammafl.federated.records import RoundRecord, Summary
 from gammafl.files.tensor_files import DAMAGED, Tensors
 from gammafl.methods.registry import label_of, resolve
+from gammafl.methods.ways import way_down
 from gammafl.runs.directory import RunDirectory
 from gammafl.runs.identity import with_digests, without_addresses
 from gammafl.runs.progress import Logged, Progress, show_progress
@@ -181,7 +181,7 @@ def simulate(
         )
         chosen, gamma = resolve(method, keep=keep), as_stepsize(stepsize)
         of_server = as_server_optimizer(server_optimizer)
-        down = _way_down(downlink, keep)
+        down = way_down(downlink, keep=keep)
         arguments = {
             "task": name,
             "method": without_addresses(str(chosen)),
@@ -277,15 +277,6 @@ def _plan(
         sampler=config.sampler,
         server_optimizer=server_optimizer,
     )
-
-
-def _way_down(given: Any, keep: float) -> Way:
-    if isinstance(given, str) and given in ("full", "changes"):
-        return "full" if given == "full" else "changes"
-    try:
-        return resolve(given, keep=keep)
-    except InputError as error:
-        raise InputError(f"downlink is 'full', 'changes' or a method: {error}") from None
 
 
 def _resources(threads: Any, residual_memory_mb: Any, checkpoint_seconds: Any) -> Resources:
