@@ -191,7 +191,7 @@ class Downlink:
             return whole
         since = range(base + 1, state.version + 1)
         known = [state.broadcasts[version] for version in since if version in state.broadcasts]
-        if len(known) == len(since):
+        if isinstance(self.way, Method) and len(known) == len(since):
             broadcasts = Delivery.of("broadcasts", base, state.version, known)
             if len(known) <= 1:
                 return broadcasts
