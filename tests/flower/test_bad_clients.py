@@ -116,7 +116,7 @@ def test_a_replay_is_refused(tmp_path: Path) -> None:
         assert "came after its upload 1" in record["refused"][str(BAD_NODE)]
 
 
-@pytest.mark.parametrize("downlink", ["full", "changes"])
+@pytest.mark.parametrize("downlink", ["full", "changes", "stc:keep=0.2"])
 def test_no_client_can_make_the_model_infinite(downlink: str, tmp_path: Path) -> None:
     """It can spoil it where no `Limits` are set; but whoever runs the server sees a finite model, and no crash."""
 

@@ -229,7 +229,7 @@ def test_whatever_is_in_a_stored_model_it_is_a_whole_one_or_none(data: st.DataOb
     with not_for_ever():
         found = disk.load_model(0, 2**70)
     if found is not None:
-        model, made = found
+        _, model, made = found
         again = made.flatten(made.record(model), "it")
         np.testing.assert_array_equal(again, made.rounded(model))
         made.record(model).to_torch_state_dict()

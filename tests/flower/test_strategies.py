@@ -114,6 +114,16 @@ def test_with_everything_sent_the_model_is_the_one_that_the_strategy_gives_alone
     assert [len(record["clients"]) for record in compressed.history] == [NODES] * 5
 
 
+@every_strategy
+def test_a_way_down_that_keeps_everything_changes_nothing(name: str, tmp_path: Path) -> None:
+    """The view is the model but for rounding, and the strategy gets back its own model less the update."""
+    make, mods = STRATEGIES[name]
+    alone, _ = trained(make(), app_with(mods))
+    compressed = gammafl.flower.Compressed(make(), method="fedavg", downlink="fedavg")
+    model, _ = trained(compressed, app_with([gammafl.flower.compress(tmp_path), *mods]))
+    np.testing.assert_allclose(model, alone, rtol=1e-4, atol=1e-4)
+
+
 SLOW = {"FedMedian": 0.2, "QFedAvg": 0.2}
 """A median is 0 where most clients send nothing, and q-FedAvg divides by what small updates lack in size: they learn,
 and slower than with everything sent (docs/strategies.md)."""
@@ -129,3 +139,17 @@ def test_with_top_k_the_model_comes_nearer(name: str, tmp_path: Path) -> None:
     start = distance(np.zeros(DIM, np.float32))
     assert start - distance(model) > SLOW.get(name, 0.7) * (start - distance(alone))
     assert {record["kept"] for record in compressed.history} == {12 * NODES}
+
+
+SLOW_BOTH_WAYS = SLOW | {"FedAvgM": 0.1}
+"""Momentum goes on while clients still train from an older view: it overshoots (docs/downlink.md)."""
+
+
+@every_strategy
+def test_with_top_k_both_ways_the_model_comes_nearer(name: str, tmp_path: Path) -> None:
+    make, mods = STRATEGIES[name]
+    alone, _ = trained(make(), app_with(mods), 25)
+    compressed = gammafl.flower.Compressed(make(), method=gf.top_k(keep=0.2), downlink=gf.top_k(keep=0.4))
+    model, _ = trained(compressed, app_with([gammafl.flower.compress(tmp_path), *mods]), 25)
+    start = distance(np.zeros(DIM, np.float32))
+    assert start - distance(model) > SLOW_BOTH_WAYS.get(name, 0.5) * (start - distance(alone))

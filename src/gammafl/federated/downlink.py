@@ -12,7 +12,7 @@ Each leads to the same view, bit for bit.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -20,7 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from gammafl.core import aggregate
 from gammafl.core.arrays import Vector
+from gammafl.core.errors import WireError
 from gammafl.core.method import Method
 from gammafl.core.moment import Moment
 from gammafl.core.scatter import sum_of_squares
@@ -33,6 +35,13 @@ Kind = Literal["whole", "changes", "broadcasts"]
 VIEW, CHANGED_AT, BROADCAST = "view", "changed_at", "broadcast."
 LENGTH_BYTES = 4
 """Before each of several messages, its length."""
+
+Rounding = Callable[[Vector], Vector]
+
+
+def exactly(vector: Vector) -> Vector:
+    """The rounding of tensors that hold float32."""
+    return vector
 
 
 class Delivery(NamedTuple):
@@ -119,7 +128,7 @@ def whole_bytes(dim: int) -> int:
 
 
 class Downlink:
-    """The server's part.
+    """The server's part. `rounding` makes of a vector what clients' tensors hold of it.
 
     >>> from gammafl.methods.registry import resolve
     >>> model = np.zeros(1000, np.float32)
@@ -134,14 +143,21 @@ class Downlink:
     ('broadcasts', 10)
     """
 
-    def __init__(self, way: Way, state: ViewState, positions: PositionCoding = "auto") -> None:
-        self.way, self.state, self._positions = way, state, positions
+    def __init__(
+        self, way: Way, state: ViewState, positions: PositionCoding = "auto", rounding: Rounding = exactly
+    ) -> None:
+        self.way, self.state, self._positions, self._rounding = way, state, positions, rounding
         self._ready: dict[int | None, Delivery] = {}
 
     @property
     def view(self) -> Vector:
         """What clients train from."""
         return self.state.view
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether the view is something else than the model."""
+        return isinstance(self.way, Method)
 
     def move(self, model: Vector, moment: Moment) -> None:
         """A round begins: the broadcast is made, and the view moves towards `model`."""
@@ -153,13 +169,15 @@ class Downlink:
             if len(update):
                 state.version += 1
                 payload = encode(update, self._positions)
-                add(state.view, update)
+                state.view = added(state.view, update, self._rounding)
                 state.changed_at[update.indices] = state.version
                 self._remember(payload)
-        elif (places := np.flatnonzero(model.view(np.uint32) != state.view.view(np.uint32))).size:
-            state.version += 1
-            state.changed_at[places] = state.version
-            state.view[places] = model[places]
+        else:
+            held = self._rounding(model)
+            if (places := np.flatnonzero(held.view(np.uint32) != state.view.view(np.uint32))).size:
+                state.version += 1
+                state.changed_at[places] = state.version
+                state.view[places] = held[places]
         self._ready.clear()
 
     def _remember(self, payload: bytes) -> None:
@@ -204,20 +222,36 @@ class Downlink:
         return Delivery.of("changes", base, self.state.version, [payload])
 
 
-def received(view: Vector, delivery: Delivery) -> Vector:
-    """The client's part: its view after `delivery`, from the one that it held; a new vector."""
+def received(view: Vector, delivery: Delivery, held: int | None = None, rounding: Rounding = exactly) -> Vector:
+    """The client's part: its view after `delivery`, from the one that it held; a new vector.
+
+    `held` is the version of `view`: that of `delivery.base`, or a later one, where the server did not hear that the
+    client has it. A delivery that can't lead from there to its version is a `WireError`.
+    """
+    base = 0 if delivery.base is None else delivery.base
+    known = 0 if held is None else held - base
+    if known < 0 or (delivery.kind == "broadcasts" and len(delivery.payloads) != delivery.version - base):
+        raise WireError(f"{len(delivery.payloads)} broadcasts from version {delivery.base} to {delivery.version}")
     after = view.copy()
-    for update in (decode(payload, view.size) for payload in delivery.payloads):
-        if delivery.kind == "changes":
-            after[update.indices] = update.values
+    for payload in delivery.payloads[known if delivery.kind == "broadcasts" else 0 :]:
+        update = decode(payload, view.size)
+        if delivery.kind == "broadcasts":
+            after = added(after, update, rounding)
         else:
-            add(after, update)
+            after[_places(update)] = update.values
     return after
 
 
-def add(view: Vector, update: SparseUpdate) -> None:
-    """view ← view + update, as server and clients do it."""
-    view[slice(None) if update.entire else update.indices] += update.values
+def added(view: Vector, update: SparseUpdate, rounding: Rounding = exactly) -> Vector:
+    """view + update, as server and clients compute it; `view` may be overwritten. It stays within a model's bounds."""
+    places, most = _places(update), np.float32(aggregate.LARGEST_MODEL)
+    with np.errstate(over="ignore"):
+        view[places] = np.clip(view[places] + update.values, -most, most)
+    return rounding(view)
+
+
+def _places(update: SparseUpdate) -> Any:
+    return slice(None) if update.entire else update.indices
 
 
 def distance(model: Vector, view: Vector) -> float:

@@ -8,14 +8,13 @@ from gammafl.config.schema import EvaluationSettings, ExponentialAverage, Faults
 from gammafl.core.aggregate import Weighting
 from gammafl.core.errors import require
 from gammafl.core.layout import Layout
-from gammafl.core.levels import RunLevel
 from gammafl.core.method import Method
 from gammafl.core.moment import Moment, Schedule, key_of
 from gammafl.core.stepsizes import Stepsize
 from gammafl.core.wire import PositionCoding
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.task import Task, layout_of
-from gammafl.methods.ways import Way
+from gammafl.methods.ways import Way, check_way
 
 TAIL_AVERAGE = TailAverage()
 EVALUATION = EvaluationSettings()
@@ -55,10 +54,7 @@ class Plan:
             self.weights == "normalized" or not self.task.statistics,
             "statistics that travel are averaged, so the weights must sum to 1: use weights='normalized'",
         )
-        require(
-            not (isinstance(self.downlink, Method) and isinstance(self.downlink.level, RunLevel)),
-            "level 'run' steers what clients send; give the way down level='upload'",
-        )
+        check_way(self.downlink)
         require(
             1 <= self.participants <= self.clients,
             f"{self.participants} participants a round of {self.clients} clients",

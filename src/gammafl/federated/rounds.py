@@ -63,7 +63,7 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
         losses = {}  # an upload may come twice
         moment = plan.moment(state.round, level.scale)
         with timing.phase("server"):
-            downlink.move(state.model, plan.moment_down(state.round) if isinstance(plan.downlink, Method) else moment)
+            downlink.move(state.model, plan.moment_down(state.round) if downlink.is_compressed else moment)
         for upload in carrier.exchange(participants, downlink, state.round, moment):
             with timing.phase("server"):
                 intake.take(upload)
@@ -73,7 +73,7 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
             carrier.settle({upload.client for upload, _ in accepted})
             shares = server.weights(plan, [upload.client for upload, _ in accepted])
             server.apply(state, accepted, shares, plan.server_optimizer, plan.layout.tail)
-            server.average(state, plan.averaging, plan.rounds)
+            server.average(state, plan.averaging, plan.rounds, downlink.view if downlink.is_compressed else None)
             sent = [Sent.of(update, plan.layout, upload.report) for upload, update in accepted]
             level.observe(moment, sent)
             warnings = health.look(moment, sent)

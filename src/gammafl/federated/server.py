@@ -142,18 +142,22 @@ def apply(
     state.round += 1
 
 
-def average(state: ServerState, how: Averaging, rounds: int) -> None:
-    """The server's averaged model, of a run of `rounds`: no traffic, and steadier than the last iterate."""
+def average(state: ServerState, how: Averaging, rounds: int, model: Vector | None = None) -> None:
+    """The server's averaged model, of a run of `rounds`: no traffic, and steadier than the last iterate.
+
+    `model` is what is averaged, if not the server's own: clients train from their view, where that is another one.
+    """
     if isinstance(how, NoAverage):
         return
     if isinstance(how, TailAverage) and state.round <= rounds - max(1, round(how.fraction * rounds)):
         return
     state.averaged_rounds += 1
+    model = state.model if model is None else model
     if state.average is None:
-        state.average = state.model.copy()
+        state.average = model.copy()
         return
     share = 1 - how.decay if isinstance(how, ExponentialAverage) else 1 / state.averaged_rounds
-    state.average += np.float32(share) * (state.model - state.average)
+    state.average += np.float32(share) * (model - state.average)
 
 
 def round_stepsizes(plan: Plan, round_number: int) -> NDArray[np.float32]:

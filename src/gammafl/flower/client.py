@@ -24,8 +24,9 @@ from gammafl.federated.exchange import ClientState, report_facts
 from gammafl.federated.task import LocalUpdate
 from gammafl.files.reading import checked
 from gammafl.flower.disk import ClientDisk
+from gammafl.flower.downlink import advanced
 from gammafl.flower.layout import Layout, LayoutFacts
-from gammafl.flower.messages import CHANGES, KEY, UPDATE, Answer, Holding, Offer, message_record, to_mask
+from gammafl.flower.messages import KEY, UPDATE, Answer, Holding, Offer, message_record, to_delivery, to_mask
 from gammafl.methods.description import build
 from gammafl.methods.registry import Entry
 
@@ -132,12 +133,13 @@ class Exchange:
             stored = self.disk.load_model(self.offer.base, self.offer.version)
             if stored is None:
                 return None
-            model, layout = stored
+            held, view, layout = stored
             self._require_dim(layout)
-            _patch(model, record)
+            delivery = to_delivery(record, self.offer.base, self.offer.version)
+            model = advanced(view, held, delivery, layout)
         alike = self.offer.layout in (None, layout.vector.fingerprint())
         require(alike, "a model with other tensors than the server announced")
-        if self.offer.downlink == "changes":
+        if self.offer.stores:
             self.disk.save_model(model, layout, self.offer.version)
         return model, layout
 
@@ -201,7 +203,7 @@ class Exchange:
         return {"name": self.disk.name, "incarnation": state.incarnation, "round": self.offer.round}
 
     def _holds(self) -> int | None:
-        return self.offer.version if self.offer.downlink == "changes" else None
+        return self.offer.version if self.offer.stores else None
 
     def _ask_for_full(self, answer: Holding) -> Message:
         """Nothing to build on: the server sends the whole model the next time."""
@@ -243,14 +245,6 @@ def _names_in(payload: bytes, layout: Layout, sent: Collection[str]) -> set[str]
         if np.searchsorted(positions, place.start) < np.searchsorted(positions, place.stop)
         and (name in sent or name not in layout.tied)
     }
-
-
-def _patch(model: Vector, record: ArrayRecord) -> None:
-    """Puts the server's current values where they have changed."""
-    require(CHANGES in record, f"the server announced changes of the model, and sent {list(record)[:3]}")
-    update = decode(record[CHANGES].data)
-    require(update.dim == model.size, f"changes of {update.dim} elements for a model of {model.size}")
-    model[slice(None) if update.entire else update.indices] = update.values
 
 
 def _update(layout: Layout, before: Vector, trained: ArrayRecord, checks: bool) -> LocalUpdate:

@@ -128,14 +128,14 @@ class ClientDisk:
         with storing(self.state_file, "it takes part again; what it trained in this round is lost", ELSEWHERE):
             tensor_files.replace(self.state_file, tensors, facts)
 
-    def load_model(self, least: int, most: int) -> tuple[Vector, Layout] | None:
-        """The stored model if it is of a version from `least` to `most`."""
+    def load_model(self, least: int, most: int) -> tuple[int, Vector, Layout] | None:
+        """The version, the stored model and its layout, if it is of a version from `least` to `most`."""
         try:
             version, model, layout = _read_model(self.model_file)
         except (*tensor_files.DAMAGED, OSError) as error:
             LOG.info("gammafl: no stored model to build on (%s)", error)
             return None
-        return (model, layout) if least <= version <= most else None
+        return (version, model, layout) if least <= version <= most else None
 
     def save_model(self, model: Vector, layout: Layout, version: int) -> None:
         fixed = {f"{FIXED}{name}": np.frombuffer(array.data, np.uint8) for name, array in layout.fixed.items()}

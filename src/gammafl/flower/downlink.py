@@ -1,60 +1,117 @@
-"""What each node is sent of the model: the whole, or its values at the places that changed since the node's version."""
+"""What each node is sent of the model: all of it, its changes, or what a method keeps of the difference to the view."""
 
-from typing import Literal
+import zlib
+from typing import NamedTuple
 
 from flwr.app import ArrayRecord
 
 from gammafl.core.arrays import Vector
-from gammafl.core.moment import Moment
+from gammafl.core.method import Method
+from gammafl.core.moment import Moment, key_of
 from gammafl.federated import downlink
-from gammafl.flower.messages import CHANGES, message_record
+from gammafl.federated.downlink import Delivery, ViewState
+from gammafl.federated.server_exchange import ServerExchange
+from gammafl.flower.layout import Layout
+from gammafl.flower.messages import from_delivery
+from gammafl.methods.ways import Way
 
-Mode = Literal["full", "changes"]
+
+class Sent(NamedTuple):
+    """A message's model."""
+
+    record: ArrayRecord
+    base: int | None = None
+    """The version that it builds on; None: it is whole."""
 
 
 class Downlink:
-    """The server's part, over Flower: a node says itself which version it has stored."""
+    """The server's part, over Flower: a node says itself which version of the view it has stored.
 
-    def __init__(self, mode: Mode) -> None:
-        self.mode = mode
-        self._shown: Vector | None = None
+    The view moves once a round, when the first message of the round is made (`show`).
+    """
+
+    def __init__(self, way: Way, layout: Layout, exchange: ServerExchange) -> None:
+        self.way, self._layout, self._exchange = way, layout, exchange
         self._link: downlink.Downlink | None = None
-        self._ready: dict[int, ArrayRecord] = {}
+        self._shown: tuple[ArrayRecord, int] | None = None
+        """The strategy's model that the view moved to last, and in which round."""
+        self._whole = ArrayRecord()
+        self._ready: dict[int, Sent] = {}
+        self._scale = way.scale(layout.dim, exchange.schedule) if isinstance(way, Method) else 1.0
 
     @property
     def version(self) -> int:
-        """Of the model that is sent next."""
+        """Of the view."""
         return 0 if self._link is None else self._link.state.version
 
-    def show(self, model: Vector) -> None:
-        """The model that is sent next, as its tensors hold it."""
-        if self.mode == "full" or model is self._shown:
-            return
-        if self._link is None:
-            self._link = downlink.Downlink("changes", downlink.ViewState.of("changes", model))
-        else:
-            self._link.move(model, Moment())
-        self._shown = model
-        self._ready.clear()
+    @property
+    def view(self) -> Vector:
+        """What clients hold once they have got the last message; not where the model is sent as a whole."""
+        assert self._link is not None, "no model was shown"
+        return self._link.view
 
-    def holds(self, node: int, version: int | None) -> None:
-        """`node` says which version it has stored."""
-        if self._link is None:
+    @property
+    def is_compressed(self) -> bool:
+        """Whether clients hold something else than the model."""
+        return isinstance(self.way, Method)
+
+    def show(self, record: ArrayRecord, model: Vector, whole: ArrayRecord) -> None:
+        """The strategy's model that is sent next: as it is, as a vector, and as clients would get it whole."""
+        now = record, self._exchange.round
+        if self.way == "full" or (self._shown and self._shown[0] is record and self._shown[1] == now[1]):
             return
-        if version is None or version > self.version:
-            self._link.forget(node)
+        if self._link is None:
+            view = ViewState.of(self.way, self._layout.held(model))
+            self._link = downlink.Downlink(self.way, view, rounding=self._layout.held)
         else:
+            self._link.move(model, self._moment())
+            if self._others_changed(whole):
+                self._link.state.held.clear()  # whole numbers travel with the whole view
+        self._shown, self._ready = now, {}
+        self._whole = whole if not self.is_compressed else self._view_as(whole)
+
+    def _others_changed(self, whole: ArrayRecord) -> bool:
+        return any(whole[name].data != self._whole[name].data for name in self._layout.fixed)
+
+    def _view_as(self, whole: ArrayRecord) -> ArrayRecord:
+        floats = self._layout.record(self.view, self._layout.types)
+        return ArrayRecord({name: floats.get(name, array) for name, array in whole.items()})
+
+    def _moment(self) -> Moment:
+        """The beginning of the round, as the method of the way down sees it."""
+        exchange = self._exchange
+        key = key_of(zlib.crc32(exchange.training.encode()), exchange.round)
+        return exchange.schedule.moment(exchange.round * exchange.local_steps, self._scale, exchange.layout, key)
+
+    def holds(self, node: int, version: int) -> None:
+        """`node` says which version it has stored."""
+        if self._link is not None and version <= self.version:
             self._link.state.held[node] = version
 
-    def changes(self, node: int) -> tuple[ArrayRecord, int] | None:
-        """What `node` is sent of the model, and the version that it builds on; None: the whole."""
-        base = None if self._link is None else self._link.state.held.get(node)
-        if self._link is None or base is None:
-            return None
-        delivery = self._link.delivery(base)
-        if delivery.kind == "whole":
+    def forget(self, node: int) -> None:
+        """`node` says that it has nothing stored."""
+        if self._link is not None:
             self._link.forget(node)
-            return None
+
+    def sent(self, node: int) -> Sent:
+        """What `node` is sent of the model that was shown."""
+        assert self._link is not None, "a model must be shown first"
+        base = self._link.state.held.get(node)
+        if base is None:
+            return Sent(self._whole)
         if base not in self._ready:
-            self._ready[base] = message_record(CHANGES, *delivery.payloads)
-        return self._ready[base], base
+            delivery = self._link.delivery(base)
+            whole = delivery.kind == "whole"
+            self._ready[base] = Sent(self._whole) if whole else Sent(from_delivery(delivery), base)
+        if self._ready[base].base is None:
+            self.forget(node)  # until it says that the whole arrived
+        return self._ready[base]
+
+    def distance(self, model: Vector) -> float:
+        """‖x − y‖/‖x‖ of a model and the view; 0 where there is no view of its own."""
+        return 0.0 if self._link is None else downlink.distance(model, self._link.view)
+
+
+def advanced(view: Vector, held: int, delivery: Delivery, layout: Layout) -> Vector:
+    """The client's part: the view after `delivery`, from the version that the client has stored."""
+    return downlink.received(view, delivery, held, layout.held)

@@ -141,7 +141,7 @@ class Incoming:
             require(training.terms.accept_whole, NO_MOD)
             self._take_whole(node, content)
             return True
-        training.down.holds(node, answer.holds)
+        self._note_holding(node, answer)
         if answer.wants_full:
             training.exchange.meet(node, answer)
             training.open.without_model.append(node)
@@ -224,8 +224,14 @@ class Incoming:
         except GammaflError:
             return
         if answer is not None:
-            self.training.down.holds(reply.metadata.src_node_id, answer.holds)
+            self._note_holding(reply.metadata.src_node_id, answer)
             del reply.content[KEY]
+
+    def _note_holding(self, node: int, answer: Holding) -> None:
+        if answer.wants_full:
+            self.training.down.forget(node)
+        elif answer.holds is not None:
+            self.training.down.holds(node, answer.holds)
 
 
 def _upload(content: RecordDict) -> tuple[str, bytes]:

@@ -195,6 +195,14 @@ class Layout:
         """Whether any tensor holds less than float32 does."""
         return any(kind.dtype in HALF for kind in self.types.values())
 
+    def held(self, vector: Vector) -> Vector:
+        """What tensors can hold of `vector`, all of it finite."""
+        if not self.half:
+            return vector
+        within = vector.copy()
+        self.clamp(within)
+        return self.rounded(within)
+
     def rounded(self, vector: Vector) -> Vector:
         """`vector` as the tensors of `record(vector)` hold it, which may be less precise."""
         if not self.half:

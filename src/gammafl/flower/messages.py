@@ -9,15 +9,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gammafl.core.errors import InputError
 from gammafl.federated import exchange
+from gammafl.federated.downlink import Delivery
 from gammafl.files.reading import Count
 
 KEY = "gammafl"
 STYPE = "gammafl.message"
 """Of an array whose bytes are a message of docs/wire-format.md."""
 
-UPDATE, CHANGES = "update", "changes"
-"""Names of such arrays: what a client sends, and what a server sends of a model that the client has an older
-version of: its values at the places that have changed."""
+UPDATE, CHANGES, BROADCAST = "update", "changes", "broadcast-"
+"""Names of such arrays. UPDATE: a client's compressed update. To a client that has an older version of the model,
+CHANGES: the values at the places that changed since; BROADCAST and a number: what was sent of one version after the
+other, to be added to it."""
 
 PROTOCOL = 2
 
@@ -78,13 +80,14 @@ class Offer(Terms, exchange.Offer):
     """Of the model that comes with this."""
 
     base: Count | None = None
-    """The version that only the changes since are sent of; unset: the whole model is sent."""
+    """The version that the message builds on; unset: the whole model is sent."""
 
-    downlink: Literal["full", "changes"] = "full"
+    stores: bool = False
+    """Whether the client is to store the model: later messages build on it."""
 
 
 class Holding(Terms):
-    """The client's, to an evaluation: which version of the model it has stored, where only changes are sent."""
+    """The client's, to an evaluation: which version of the model it has stored, where it was told to."""
 
     sender = "client"
 
@@ -148,6 +151,23 @@ def _flat(table: Any, prefix: str = "") -> dict[str, Any]:
 def message_record(name: str, payload: bytes) -> ArrayRecord:
     """A message of docs/wire-format.md, as Flower carries it."""
     return ArrayRecord({name: Array("uint8", (len(payload),), STYPE, payload)})
+
+
+def from_delivery(delivery: Delivery) -> ArrayRecord:
+    """What leads a client from an older version of the model to the newest, as Flower carries it."""
+    names = [CHANGES] if delivery.kind == "changes" else [f"{BROADCAST}{i}" for i in range(len(delivery.payloads))]
+    messages = zip(names, delivery.payloads, strict=True)
+    return ArrayRecord({name: Array("uint8", (len(data),), STYPE, data) for name, data in messages})
+
+
+def to_delivery(record: ArrayRecord, base: int, version: int) -> Delivery:
+    """The delivery that `from_delivery` made a record of."""
+    if CHANGES in record:
+        return Delivery.of("changes", base, version, [record[CHANGES].data])
+    names = [f"{BROADCAST}{i}" for i in range(len(record))]
+    if set(names) != set(record):
+        raise InputError(f"the server announced changes of the model, and sent {list(record)[:3]}")
+    return Delivery.of("broadcasts", base, version, [record[name].data for name in names])
 
 
 def kind_of(message: Message) -> str:

@@ -55,7 +55,9 @@ class Outgoing:
         self._write_rate(content)
         known = training.exchange.receipts.receipt(node) is not None
         offer = training.exchange.offer(node, None if known else connected())
-        return self._write_model(content, base, node, offer.model_dump())
+        self._write_model(content, base, node, offer.model_dump())
+        training.open.downlink_bytes += size_of(content.array_records[key])
+        return None
 
     def _write_evaluate(self, content: RecordDict, node: int) -> None:
         training = self.training
@@ -67,14 +69,16 @@ class Outgoing:
             content[key] = base.sent
         else:
             self._write_model(content, base, node, training.exchange.offer(node, asks=False).model_dump())
+        training.open.evaluation_bytes += size_of(content.array_records[key])
 
     def _write_model(self, content: RecordDict, base: Base, node: int, offer: dict[str, Any]) -> None:
+        """The model as the way down has it, or the strategy's own where that is a part, or one for some nodes."""
         training, layout = self.training, self.training.layout
         whole = training.is_whole(base)
-        by_changes = whole and base is training.last and training.terms.downlink == "changes"
-        record, version = (training.down.changes(node) if by_changes else None) or (base.sent, None)
-        content[base.key] = record
-        training.open.downlink_bytes += sum(len(array.data) for array in record.values())
+        stores = whole and base is training.last and training.terms.downlink != "full"
+        if stores:
+            training.down.show(base.record, base.vector, base.sent)
+        content[base.key], version = training.down.sent(node) if stores else (base.sent, None)
         Offer(
             **offer,
             arrays=base.key,
@@ -85,7 +89,7 @@ class Outgoing:
             simulated=training.terms.simulated,
             version=training.down.version,
             base=version,
-            downlink="changes" if by_changes else "full",
+            stores=stores,
         ).write(content)
 
     def _begin(self, record: ArrayRecord, content: RecordDict) -> None:
@@ -130,3 +134,8 @@ class Outgoing:
         config = ConfigRecord(dict(content.config_records.get(keys[0], {})))
         config[terms.lr_key] = float(terms.stepsize(self.training.exchange.round * terms.local_steps))
         content[keys[0]] = config
+
+
+def size_of(record: ArrayRecord) -> int:
+    """The bytes of its arrays."""
+    return sum(len(array.data) for array in record.values())

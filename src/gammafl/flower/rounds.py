@@ -54,6 +54,8 @@ class Rounds:
         """Node → its upload in the round that was closed last, where that has not counted."""
         self._average: ServerState | None = None
         self._last_train: Message | None = None
+        self._told = False
+        """Whether the log has said what the way down costs."""
         if ledger is not None:
             with storing(ledger, "start again", "choose another ledger"), ledger.open("a"):
                 pass
@@ -150,7 +152,8 @@ class Rounds:
         layout = self.training.layout
         if isinstance(self.averaging, NoAverage) or set(arrays) != set(layout.names):
             return
-        model = layout.flatten(arrays, "the strategy's model")
+        down = self.training.down
+        model = down.view if down.is_compressed else layout.flatten(arrays, "the strategy's model")
         state = self._average = self._average or ServerState(model)
         state.model, state.round = model, self.training.exchange.round + 1
         server.average(state, self.averaging, self.training.terms.rounds)
@@ -162,8 +165,9 @@ class Rounds:
 
     def _close(self, counted: Sequence[Arrival]) -> OpenRound:
         """The round is over: its record goes into the history and the ledger."""
-        exchange = self.training.exchange
+        exchange, down, last = self.training.exchange, self.training.down, self.training.last
         labels, asked = [exchange.label(arrival) for arrival in counted], len(exchange.asked)
+        apart = down.distance(last.vector) if down.is_compressed and last is not None else None
         closed = self.training.close(counted)
         self._pending = False
         if len(self.failures) < MOST_FAILURES:
@@ -176,11 +180,14 @@ class Rounds:
             "kept": sum(len(arrival.update) for arrival in counted),
             "uplink_bytes": sum(len(arrival.payload) for arrival in counted),
             "downlink_bytes": closed.downlink_bytes,
+            "evaluation_bytes": closed.evaluation_bytes,
             "failed": len(closed.failed),
             "repeated": len(closed.repeated),
             "without_model": len(closed.without_model),
             "refused": {str(node): reason for node, reason in closed.refused.items()},
         }
+        if apart is not None:
+            record["view_distance"] = apart
         if closed.whole:
             record |= {"whole": len(closed.whole), "whole_bytes": sum(closed.whole.values())}
         if closed.other_bytes:
@@ -188,7 +195,22 @@ class Rounds:
         if closed.warnings:
             record["warnings"] = closed.warnings
         self._note(record)
+        self._tell_of_the_way_down(record)
         return closed
+
+    def _tell_of_the_way_down(self, record: dict[str, Any]) -> None:
+        """Once, where nearly all of the traffic is the model on its way down."""
+        up, down = record["uplink_bytes"], record["downlink_bytes"]
+        if self.training.terms.downlink == "full" and not self._told and 0 < 10 * up < down:
+            self._told = True
+            LOG.info(
+                "gammafl: round %d sent %d bytes up and %d down, since clients are sent the whole model each time."
+                " Compressed(…, downlink='changes') sends what has changed, downlink='gamma-fedht-q:keep=0.04' less"
+                " still: docs/downlink.md",
+                record["round"],
+                up,
+                down,
+            )
 
     def _note(self, record: dict[str, Any]) -> None:
         self.history.append(record)

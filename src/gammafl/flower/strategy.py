@@ -33,6 +33,7 @@ from gammafl.flower.rounds import Rounds
 from gammafl.flower.training import Terms, Training
 from gammafl.methods.description import describe
 from gammafl.methods.registry import resolve
+from gammafl.methods.ways import way_down
 
 LOG = logging.getLogger("flwr")
 
@@ -53,8 +54,9 @@ class Compressed(Strategy):
     local_steps    E: a round ends at iteration t = round · local_steps, which `stepsize` counts in
     min_accepted   with fewer good uploads the strategy gets none, and the clients keep their updates
     limits         what an upload may be at the most, in bytes, entries and norm
-    downlink       "full": the whole model every time; "changes": only what has changed since the version that the
-                   client has on its disk
+    downlink       what clients are sent of the model. "full": all of it every time; "changes": what has changed since
+                   the version that the client has on its disk; a method or its name: what it keeps of the difference
+                   to what clients hold, from which they train (docs/downlink.md)
     whole          patterns of the names of tensors that are sent whole; by default running statistics
     tied           whether tensors that begin equal, and are not constant, are one: False if they only look alike
     replies        what the train function returns as arrays: the "model", or the "update", its change. Unset: the
@@ -83,7 +85,7 @@ class Compressed(Strategy):
         local_steps: int = 1,
         min_accepted: int = 1,
         limits: Limits = NO_LIMITS,
-        downlink: Literal["full", "changes"] = "full",
+        downlink: str | Method | Compressor = "full",
         whole: Sequence[str] = WHOLE,
         tied: bool = True,
         replies: Literal["model", "update"] | None = None,
@@ -98,7 +100,6 @@ class Compressed(Strategy):
         require_strategy(strategy)
         require(local_steps >= 1, f"local_steps must be at least 1, got {local_steps}")
         require(min_accepted >= 1, f"min_accepted must be at least 1, got {min_accepted}")
-        require(downlink in ("full", "changes"), f"downlink must be 'full' or 'changes', got {downlink!r}")
         require(replies in (None, "model", "update"), f"replies must be 'model' or 'update', got {replies!r}")
         require(not isinstance(whole, str), f"whole must be a list of patterns, such as [{whole!r}]")
         known = ", ".join(server.AVERAGINGS)
@@ -112,7 +113,7 @@ class Compressed(Strategy):
         self.local_steps = local_steps
         self.min_accepted = min_accepted
         self.limits = limits
-        self.downlink = downlink
+        self.downlink = way_down(downlink, keep=keep)
         self.whole = whole
         self.tied = tied
         self.replies = replies
@@ -206,6 +207,12 @@ class Compressed(Strategy):
     def averaged_arrays(self) -> ArrayRecord | None:
         """The averaged model, once there is one."""
         return self.now.averaged_arrays
+
+    @property
+    def view_arrays(self) -> ArrayRecord | None:
+        """What clients hold, where the way down is compressed: often better than the model (docs/downlink.md)."""
+        down = self.training.down
+        return self.training.layout.record(down.view) if down.is_compressed else None
 
     def _finish(self, grid: Grid) -> None:
         """Clients may forget; and a training in which nothing ever counted is no success."""

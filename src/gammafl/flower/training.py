@@ -16,8 +16,9 @@ from gammafl.core.stepsizes import Stepsize
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.server_exchange import Arrival, ServerExchange
 from gammafl.flower.arrays import floats_in, floats_out, same_data
-from gammafl.flower.downlink import Downlink, Mode
+from gammafl.flower.downlink import Downlink
 from gammafl.flower.layout import FLOATS, WHOLE, Layout
+from gammafl.methods.ways import Way
 
 LOG = logging.getLogger("flwr")
 
@@ -39,7 +40,7 @@ class Terms:
     local_steps: int = 1
     lr_key: str = "lr"
     limits: Limits = NO_LIMITS
-    downlink: Mode = "full"
+    downlink: Way = "full"
     whole: Sequence[str] = WHOLE
     tied: bool = True
     replies: Literal["model", "update"] | None = None
@@ -114,6 +115,10 @@ class OpenRound:
     """Nodes that answered with an error, and what it says."""
 
     downlink_bytes: int = 0
+    """Of the models in the train messages."""
+
+    evaluation_bytes: int = 0
+    """Of the models in the evaluate messages since the round before was closed."""
 
 
 class Training:
@@ -121,14 +126,13 @@ class Training:
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
-        self.down = Downlink(terms.downlink)
         self.open = OpenRound()
         self.last: Base | None = None
         """The model that was sent last to all."""
-        self._parts: tuple[Layout, ServerExchange] | None = None
+        self._parts: tuple[Layout, ServerExchange, Downlink] | None = None
 
     def begin(self, layout: Layout, exchange: ServerExchange) -> None:
-        self._parts = layout, exchange
+        self._parts = layout, exchange, Downlink(self.terms.downlink, layout, exchange)
 
     @property
     def begun(self) -> bool:
@@ -144,7 +148,12 @@ class Training:
         return self._begun[1]
 
     @property
-    def _begun(self) -> tuple[Layout, ServerExchange]:
+    def down(self) -> Downlink:
+        """The way down."""
+        return self._begun[2]
+
+    @property
+    def _begun(self) -> tuple[Layout, ServerExchange, Downlink]:
         if self._parts is None:
             raise InputError("the strategy has sent no model to train yet")
         return self._parts
@@ -163,8 +172,6 @@ class Training:
         base = Base(record, vector, self.as_it_began(record), key)
         if not self.open.bases:
             self.last = base
-            if self.is_whole(base):
-                self.down.show(layout.rounded(vector))
         return base
 
     def is_whole(self, base: Base) -> bool:

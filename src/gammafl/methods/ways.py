@@ -2,7 +2,8 @@
 
 from typing import Any, Literal
 
-from gammafl.core.errors import InputError
+from gammafl.core.errors import InputError, require
+from gammafl.core.levels import RunLevel
 from gammafl.core.method import Method, Setting
 from gammafl.methods.registry import resolve
 
@@ -19,6 +20,14 @@ def way_down(value: Any, **defaults: Setting) -> Way:
     if isinstance(value, str) and value in ("full", "changes"):
         return "full" if value == "full" else "changes"
     try:
-        return resolve(value, **defaults)
+        way = resolve(value, **defaults)
     except InputError as error:
         raise InputError(f"downlink is 'full', 'changes' or a method: {error}") from None
+    check_way(way)
+    return way
+
+
+def check_way(way: Way) -> None:
+    """Refuses a method that the way down can't have."""
+    steered = isinstance(way, Method) and isinstance(way.level, RunLevel)
+    require(not steered, "level 'run' steers what clients send; give the way down level='upload'")
