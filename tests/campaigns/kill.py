@@ -39,6 +39,10 @@ FLAVOURS: dict[str, list[str]] = {
     "plain": [],
     "with faults": [f"faults.{kind}=0.04" for kind in FAULTS],
     "residuals on disk": ["residual_memory_mb=0"],
+    "both directions, with faults": [
+        "downlink=gamma-fedht-q:keep=0.04",
+        *(f"faults.{kind}=0.04" for kind in (*FAULTS, "forgetful")),
+    ],
 }
 BYTES = ("model.safetensors", "averaged-model.safetensors", "rounds.jsonl")
 PHASES = ("starting", "in a round", "in the ledger", "in a tensor file", "in a rename", "finishing")

@@ -21,9 +21,10 @@ from tests.problems import METHODS, Quadratic
 every_method = pytest.mark.parametrize("name", METHODS)
 
 
+@pytest.mark.parametrize("downlink", ["full", "changes", "stc:keep=0.2"])
 @every_method
 def test_what_clients_computed_is_in_the_model_or_on_their_disks(
-    name: str, tmp_path: Path, applied: dict[str, Vector]
+    name: str, downlink: str, tmp_path: Path, applied: dict[str, Vector]
 ) -> None:
     """A third of the replies is lost, and after a fifth of them the node restarts under another id.
 
@@ -38,7 +39,7 @@ def test_what_clients_computed_is_in_the_model_or_on_their_disks(
         return reply if chance.random() > 1 / 3 else None
 
     grid.fate = fate
-    chosen = strategy(method=METHODS[name])
+    chosen = strategy(method=METHODS[name], downlink=downlink)
     chosen.start(grid, to_record(task, np.zeros(50, np.float32)), 30)
     rest = remembered(tmp_path, chosen)
     assert any(record["repeated"] for record in chosen.history)
