@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 import gammafl as gf
+from gammafl import seeds
 from gammafl.config.layers import make_config
 from gammafl.core.arrays import Vector
 from gammafl.federated import rounds
@@ -20,8 +21,9 @@ from gammafl.federated.server import ServerState
 from gammafl.methods.ways import Way
 from gammafl.runs.execute import execute
 from gammafl.tasks.registry import settings_of
+from tests import problems
 from tests.conftest import repeatable
-from tests.problems import METHODS, StoppedError, StoppingAt, plan_for
+from tests.problems import METHODS, Quadratic, StoppedError, StoppingAt, plan_for
 
 DIM = 3000
 WAYS: dict[str, Way] = {
@@ -207,3 +209,36 @@ def test_simulate_takes_a_way_down_by_name_and_as_a_value() -> None:
     assert bytes_down("top-k:keep=0.1") == bytes_down(gf.top_k(keep=0.1)) < bytes_down("full") == 20 * whole_bytes(8)
     with pytest.raises(gf.InputError, match="no method 'chagnes'"):
         bytes_down("chagnes")
+
+
+def test_stc_both_ways_is_its_authors_algorithm() -> None:
+    """Sattler et al. 2019, Algorithm 2: W ← W + ΔW̃ on every client; on the server ΔW = R + mean of the clients' ΔW̃_i,
+    ΔW̃ = STC(ΔW), R ← ΔW − ΔW̃. STC keeps the k largest of a vector, as their mean magnitude with their signs."""
+    task = Quadratic(sizes=(10, 10, 10, 10))
+    plan = plan_for(gf.stc(keep=0.1), task, downlink=gf.stc(keep=0.2), participants=4, iterations=150)
+
+    def stc(vector: Any, k: int) -> Any:
+        kept = np.argsort(-np.abs(vector), kind="stable")[:k]
+        ternary = np.zeros_like(vector)
+        ternary[kept] = np.sign(vector[kept]) * np.abs(vector[kept]).mean()
+        return ternary
+
+    reference = Quadratic(sizes=(10, 10, 10, 10))
+    weights = task.initial_model(seeds.generator(0, "model")).astype(np.float64)  # W of every client
+    rest, rests = np.zeros(50), np.zeros((4, 50))
+    for number in range(plan.rounds):
+        if number:
+            step = stc(rest, 10)
+            rest, weights = rest - step, weights + step
+        steps = np.array([plan.stepsize(5 * number + i) for i in range(5)], np.float32)
+        for client in range(4):
+            rng = seeds.generator(0, "batches", number, client)
+            (local,) = reference.train([client], weights.astype(np.float32), steps, [rng])
+            rests[client] -= local.delta
+            update = stc(rests[client], 5)
+            rests[client] -= update
+            rest = rest + update / 4
+    state, _, _ = problems.run(plan)
+    assert state.down is not None
+    np.testing.assert_allclose(state.down.view, weights, atol=1e-4)
+    np.testing.assert_allclose(state.model, weights + rest, atol=1e-4)
