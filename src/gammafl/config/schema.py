@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from gammafl.config.link import Link
+from gammafl.config.link_trace import Links, as_links, is_trace
 from gammafl.config.optimizers import LocalOptimizer, NoServerOptimizer, ServerOptimizer
 from gammafl.config.settings import Settings
 from gammafl.core.method import Method
@@ -231,6 +233,11 @@ class RunConfig(Settings):
         "they last got it; a method, such as gamma-fedht-q:keep=0.04: what it keeps of the difference to what clients "
         "have",
     )
+    link: str | None = Field(
+        None,
+        description="between clients and server, for a virtual clock that changes no result: '1 Mbit/s up, 10 Mbit/s "
+        "down, 50 ms, 0.5 s compute', or a file links.csv, see docs/link.md",
+    )
     compression: dict[str, bool | int | float | str] = Field(
         {},
         description="other settings of the method, see: gammafl methods NAME. level: 'paper' by default for tasks of "
@@ -263,6 +270,8 @@ class RunConfig(Settings):
     def _consistent(self) -> "RunConfig":
         self.resolved_method()
         self.resolved_downlink()
+        if self.link is not None and not is_trace(self.link):  # a file is read when the run begins
+            Link.parse(self.link)
         if self.iterations % self.local_steps:
             raise ValueError(
                 f"iterations ({self.iterations}) must be a multiple of local_steps ({self.local_steps}):"
@@ -277,6 +286,10 @@ class RunConfig(Settings):
     def resolved_downlink(self) -> Way:
         """What clients are sent of the model."""
         return way_down(self.downlink, keep=self.keep, level=self.usual_level)
+
+    def resolved_link(self) -> Links | None:
+        """The links for the virtual clock; a trace is read."""
+        return None if self.link is None else as_links(self.link)
 
     @property
     def usual_level(self) -> str:
