@@ -64,7 +64,8 @@ def curve(run: Run, link: Link | None) -> Curve:
     sent = [line for line in lines if "accuracy" not in line]
     virtual, now = [], 0.0
     for number, line in enumerate(sent, start=1):
-        now += round_seconds(link, number, line["down"], line["up"]) if link else 0.0
+        down, up = ({int(node): size for node, size in line[way].items()} for way in ("down", "up"))
+        now += round_seconds(link, number, down, up) if link else 0.0
         virtual.append(now)
     return Curve(
         name=run.name,

@@ -124,7 +124,7 @@ class Forwarder:
                 self._wait_until(left)
                 way.put((left + latency, data))
         except OSError:
-            pass
+            _shut(sink)
         way.put((0.0, b""))
         arriving.join()
 
@@ -144,7 +144,7 @@ class Forwarder:
             except OSError:
                 broken = True
                 _shut(source)
-        _shut(sink)
+        _shut(sink, socket.SHUT_WR)  # the other direction may have more to say
 
     def _wait_until(self, moment: float) -> None:
         """Or until the relay closes."""
@@ -152,7 +152,7 @@ class Forwarder:
             self._closing.wait(seconds)
 
 
-def _shut(each: socket.socket) -> None:
+def _shut(each: socket.socket, how: int = socket.SHUT_RDWR) -> None:
     """Wakes whoever waits for it; closing alone would not."""
     with suppress(OSError):
-        each.shutdown(socket.SHUT_RDWR)
+        each.shutdown(how)

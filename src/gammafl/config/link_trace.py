@@ -100,7 +100,7 @@ def _csv_rows(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
             require(None not in table, f"{where}: it has more values than there are columns")
             yield where, {key.strip(): value.strip() for key, value in table.items() if value and value.strip()}
     except csv.Error as error:
-        raise InputError(f"{path}, line {reader.line_num}: {error}") from None
+        raise InputError(f"{path} is no CSV: {error}") from None
 
 
 def _json_rows(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -112,7 +112,8 @@ def comparison_table(title: str, summaries: Sequence[Summary], times: TimesTo | 
         ],
         rows,
         f"{count_of(len({s.seed for s in summaries}), 'seed')}, {first.iterations} iterations; ± over seeds; "
-        f"{PICKED}; uplink measured from encoded messages{_equal_traffic(methods)}",
+        f"{PICKED}; uplink measured from encoded messages{_equal_traffic(methods)}"
+        + ("; time: of a virtual clock" if linked else ""),
     )
 
 
