@@ -223,7 +223,7 @@ def test_the_clock_is_the_sum_over_rounds_of_what_the_messages_take() -> None:
     """With one client a round, the record has its bytes."""
     _, _, records = run(plan_for(METHOD, participants=1, link=LINK))
     by_hand = np.cumsum([LINK.seconds(record.downlink_bytes, record.uplink_bytes) for record in records])
-    assert np.allclose([record.link_seconds for record in records], by_hand)
+    assert np.allclose(np.array([record.link_seconds for record in records], float), by_hand)
 
 
 def test_an_upload_that_is_lost_takes_the_time_that_it_would_have_taken() -> None:
@@ -253,6 +253,15 @@ def test_without_a_link_no_file_speaks_of_one(tmp_path: Path) -> None:
     execute(config, tmp_path / "run")
     for path in (tmp_path / "run").rglob("*"):
         assert not path.is_file() or b"link" not in path.read_bytes().replace(b"uplink", b"").replace(b"downlink", b"")
+
+
+def test_the_configuration_keeps_one_text_for_a_link_however_it_was_written() -> None:
+    texts = ("1mbit", "1 Mbit/s up, 1000 kbit/s down")
+    configs = [make_config(settings_of("logistic-mini"), {"task": "logistic-mini", "link": text}) for text in texts]
+    assert configs[0] == configs[1]
+    with pytest.raises(gf.InputError, match="'fast' is neither a speed") as error:
+        make_config(settings_of("logistic-mini"), {"task": "logistic-mini", "link": "fast"})
+    assert "\n" not in str(error.value)
 
 
 def test_a_trace_that_has_changed_is_another_run(tmp_path: Path) -> None:
@@ -288,7 +297,7 @@ def test_simulate_takes_a_link_and_a_run_of_another_link_is_another_run(tmp_path
 
 
 def record(number: int, metric: float | None, seconds: float | None) -> RoundRecord:
-    evaluation = {} if metric is None else {"loss": 1.0, "metric": metric}
+    evaluation: dict[str, Any] = {} if metric is None else {"loss": 1.0, "metric": metric}
     facts: dict[str, Any] = {"iteration": number, "participants": [0], "train_loss": 1.0, "kept": 1, "uplink_bytes": 9}
     return RoundRecord(round=number, link_seconds=seconds, **facts, **evaluation)
 

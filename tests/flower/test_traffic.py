@@ -87,8 +87,12 @@ def exchange(*ends: tuple[socket.socket, bytes]) -> list[bytes]:
     """What each end reads, after it has sent what it has to say and said that this is all."""
     read: dict[int, bytes] = {}
 
+    def say(end: socket.socket, text: bytes) -> None:
+        end.sendall(text)
+        end.shutdown(socket.SHUT_WR)
+
     def talk(number: int, end: socket.socket, text: bytes) -> None:
-        writer = threading.Thread(target=lambda: (end.sendall(text), end.shutdown(socket.SHUT_WR)))
+        writer = threading.Thread(target=say, args=(end, text))
         writer.start()
         parts = []
         while part := end.recv(1 << 16):

@@ -31,11 +31,11 @@ WORDS = {
 class Link:
     """What lies between a client and the server, and how long the client computes in a round.
 
-    >>> link = Link.parse("1 Mbit/s up, 10 Mbit/s down, 50 ms")
-    >>> link.seconds(down_bytes=1_000_000, up_bytes=100_000)
-    1.7
+    >>> link = Link.parse("1 Mbit/s up, 8 Mbit/s down, 250 ms")
+    >>> link.seconds(down_bytes=1_000_000, up_bytes=125_000)
+    2.5
     >>> str(link)
-    '1 Mbit/s up, 10 Mbit/s down, 50 ms'
+    '1 Mbit/s up, 8 Mbit/s down, 250 ms'
     """
 
     up_bits_per_second: float

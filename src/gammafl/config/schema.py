@@ -3,7 +3,7 @@
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from gammafl.config.link import Link
 from gammafl.config.link_trace import Links, as_links, is_trace
@@ -266,12 +266,16 @@ class RunConfig(Settings):
                 return {**table, "method": name, "compression": {**given, **settings}}
         return table
 
+    @field_validator("link")
+    @classmethod
+    def _one_text_for_a_link(cls, text: str | None) -> str | None:
+        """A trace is read when the run begins."""
+        return text if text is None or is_trace(text) else str(Link.parse(text))
+
     @model_validator(mode="after")
     def _consistent(self) -> "RunConfig":
         self.resolved_method()
         self.resolved_downlink()
-        if self.link is not None and not is_trace(self.link):  # a file is read when the run begins
-            Link.parse(self.link)
         if self.iterations % self.local_steps:
             raise ValueError(
                 f"iterations ({self.iterations}) must be a multiple of local_steps ({self.local_steps}):"
