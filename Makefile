@@ -16,8 +16,13 @@ demo: .venv/train  ## all six methods on real images: a table and a picture, in 
 	@rm -rf build/demo
 	$(BIN)/gammafl compare logistic-mini --seeds 0,1 --out build/demo
 
-flower-demo: .venv/flower  ## a real SuperLink and three SuperNodes, one of them killed: a table, in five minutes
+flower-demo: .venv/flower  ## a real SuperLink and three SuperNodes, one of them killed: a table, in five minutes; LINK=1mbit: over thin links
+ifdef LINK
+	$(PIP) altair vl-convert-python
+	$(BIN)/python examples/flower_app/thin_link.py "$(LINK)" build/flower-link
+else
 	$(BIN)/python examples/flower_app/demo.py build/flower-demo
+endif
 
 test: .venv/dev  ## the test suite
 	$(BIN)/python -m pytest -n 2

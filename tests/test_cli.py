@@ -109,6 +109,28 @@ def test_compare_gives_top_k_and_stc_as_many_entries_as_their_leaders(
     assert (in_tmp / "c/comparison.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_compare_over_a_link_says_how_long_each_method_takes_and_to_a_common_target(
+    in_tmp: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["compare", "logistic-mini", *QUICK, "--methods", "fedavg,gamma-fedht", "--jobs", "1", "--out", "c"]
+    linked = [*arguments, "--link", "1 kbit/s up, 1 Gbit/s down, 50 ms"]
+    code, out, _ = gammafl(*linked, "--target", "0.001", capsys=capsys)
+    assert code == 0
+    words = out.replace("\n", " ")
+    assert "virtual clock" in words
+    assert "0.10%" in words
+    dense, sparse = json.loads((in_tmp / "c/comparison.json").read_text())[::-1]
+    assert dense["link_seconds"] > sparse["link_seconds"] > 0
+    table = (in_tmp / "c/comparison.md").read_text()
+    assert "| time on the link | time to 0.10% |" in table
+    assert gammafl(*linked, "--target", "1.5", capsys=capsys)[0] == 0
+    rows = [line for line in (in_tmp / "c/comparison.md").read_text().splitlines() if line.startswith("| ")][1:]
+    assert all(row.endswith("| – |") for row in rows), "nobody reaches 150%"
+    code, _, err = gammafl(*arguments, "--target", "0.5", capsys=capsys)
+    assert code == 2
+    assert "without a link there is no clock" in err
+
+
 def test_parallel_jobs_give_the_same_results_as_one_job(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for jobs in ("1", "2"):
         arguments = [

@@ -6,11 +6,12 @@ import pkgutil
 
 import pytest
 
+import gammafl.config
 import gammafl.core
 import gammafl.federated
 import gammafl.methods
 
-ROOMS = (gammafl.core, gammafl.methods, gammafl.federated)
+ROOMS = (gammafl.core, gammafl.config, gammafl.methods, gammafl.federated)
 MODULES = [f"{room.__name__}.{module.name}" for room in ROOMS for module in pkgutil.iter_modules(room.__path__)]
 
 

@@ -19,6 +19,7 @@ APP = Path(__file__).parent
 NODES, ROUNDS, ROUND_SECONDS = 3, 6, 90
 VICTIM, KILLED_IN_ROUND = 1, 3
 RUN_SECONDS = 600
+"""For a run of `ROUNDS`; a longer one has as much more."""
 
 console = Console(highlight=False)
 began = time.monotonic()
@@ -36,6 +37,10 @@ class Run:
     name: str
     compress: bool
     kill: bool = False
+    rounds: int = ROUNDS
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Of the app, beside those that the demo gives it."""
+
     shown: int = 0
     sockets: tuple[int, int] = (0, 0)
     seconds: float = 0.0
@@ -49,15 +54,15 @@ class Run:
     def execute(self) -> None:
         self.out.mkdir()
         config = {
-            "compress": self.compress, "out": str(self.out), "num-server-rounds": ROUNDS,
+            "compress": self.compress, "out": str(self.out), "num-server-rounds": self.rounds,
             "round-seconds": ROUND_SECONDS, "min-nodes": NODES - 1,
-        }  # fmt: skip
-        self.deployment.traffic.reset()
+        } | self.settings  # fmt: skip
+        self.deployment.traffic()
         start = time.monotonic()
-        self.deployment.run(APP, config, RUN_SECONDS, self.follow)
+        self.deployment.run(APP, config, RUN_SECONDS * max(1, self.rounds / ROUNDS), self.follow)
         self.follow()
         self.seconds = time.monotonic() - start
-        self.sockets = self.deployment.traffic.reset()
+        self.sockets = self.deployment.traffic()
 
     def follow(self) -> None:
         """Shows what is new, and kills a SuperNode when its time has come."""
@@ -69,7 +74,7 @@ class Run:
                 self.accuracies.append(line["accuracy"])
                 now = self.sent[-1]
                 say(
-                    f"{self.name}: round {line['round']} of {ROUNDS}: accuracy {line['accuracy']:.1%},"
+                    f"{self.name}: round {line['round']} of {self.rounds}: accuracy {line['accuracy']:.1%},"
                     f" {now['uploads']} uploads of {size(now['uplink_bytes'])} in all"
                 )
         self.shown = len(lines)

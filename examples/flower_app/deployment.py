@@ -27,6 +27,8 @@ from typing import Any, Self
 from certificates import write_certificates, write_key_pair
 from traffic import Forwarder
 
+from gammafl import Link
+
 MARK = "GAMMAFL_DEPLOYMENT"
 START_SECONDS = 120
 RESTART_SECONDS = 5
@@ -92,7 +94,7 @@ class Deployment:
             )
             write_certificates(self.directory)
             self._start_link()
-            self.traffic = self._stack.enter_context(Forwarder(self.port))
+            self.relays = [self._stack.enter_context(Forwarder(self.port)) for _ in self.nodes]
             for node in self.nodes:
                 _, public = write_key_pair(self.directory, f"{node.name}.key")
                 self.flwr("supernode", "register", str(public), CONNECTION)
@@ -179,7 +181,7 @@ class Deployment:
         node.starts += 1
         node.started = time.monotonic()
         node.process = self.start(
-            node.name, "flower-supernode", "--superlink", f"127.0.0.1:{self.traffic.port}",
+            node.name, "flower-supernode", "--superlink", f"127.0.0.1:{self.relays[node.partition].port}",
             "--root-certificates", "ca.crt", "--auth-supernode-private-key", f"{node.name}.key",
             "--node-config", f"partition-id={node.partition} num-partitions={len(self.nodes)}",
             "--port", str(free_port()), home=node.name,
@@ -194,6 +196,18 @@ class Deployment:
         for node in self.nodes:
             if node.dead and time.monotonic() > node.started + RESTART_SECONDS:
                 self.start_node(node)
+
+    # --- the SuperNodes' network --------------------------------------------------------------------------
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes on the sockets of all SuperNodes, up and down, since the last time."""
+        ups, downs = zip(*(relay.reset() for relay in self.relays), strict=True)
+        return sum(ups), sum(downs)
+
+    def shape(self, link: Link | None) -> None:
+        """From now on each SuperNode has `link` to the SuperLink, for itself."""
+        for relay in self.relays:
+            relay.shape(link)
 
     # --- runs ---------------------------------------------------------------------------------------------
 

@@ -1,15 +1,47 @@
-"""Bytes on the sockets, counted where they pass: a forwarder between the SuperNodes and the SuperLink.
+"""A relay between a SuperNode and the SuperLink: it counts the bytes on the sockets, and can make the link thin.
 
 TLS goes through unchanged, so that what is counted is what a network card would see, less TCP's and IP's headers.
 """
 
 import socket
 import threading
+import time
 from contextlib import suppress
+from queue import Queue
 from typing import Self
 
-CHUNK = 1 << 16
+from gammafl import Link
+
+SLICE = 1 << 12
+"""Bytes that are passed on at a time: 33 ms at 1 Mbit/s."""
+
+ON_THE_WAY = 1024
+"""Slices of one connection and direction that are on the way at the most: 4 MB. Then the relay stops to read."""
+
+BURST_SECONDS = 0.02
+"""What a bucket has saved up at the most when nothing was sent. Without it, waking up late would cost speed."""
+
 WAKE_SECONDS = 0.2
+
+
+class Bucket:
+    """One direction of a thin link, for all connections that share it: a token bucket, told what time it is.
+
+    >>> bucket = Bucket(bits_per_second=8000)
+    >>> [round(bucket.leaves(now, size=1000), 2) for now in (0.0, 0.5, 100.0)]
+    [0.98, 1.98, 100.98]
+    """
+
+    def __init__(self, bits_per_second: float) -> None:
+        self.bits_per_second = bits_per_second
+        self._free = float("-inf")
+        self._lock = threading.Lock()
+
+    def leaves(self, now: float, size: int) -> float:
+        """When the last of `size` bytes has left that are there at `now`."""
+        with self._lock:
+            self._free = max(self._free, now - BURST_SECONDS) + 8 * size / self.bits_per_second
+            return self._free
 
 
 class Forwarder:
@@ -18,14 +50,23 @@ class Forwarder:
     def __init__(self, target: int) -> None:
         self.target = target
         self.up = self.down = 0
+        self._buckets: dict[str, Bucket] = {}
+        self._latency = 0.0
         self._lock = threading.Lock()
-        self._open = True
+        self._closing = threading.Event()
         self._sockets: set[socket.socket] = set()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.settimeout(WAKE_SECONDS)
         self.port: int = self._listener.getsockname()[1]
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
+
+    def shape(self, link: Link | None) -> None:
+        """From now on all connections together have this link; None: as fast as it goes."""
+        with self._lock:
+            self._latency = link.latency_seconds if link else 0.0
+            rates = {"up": link.up_bits_per_second, "down": link.down_bits_per_second} if link else {}
+            self._buckets = {direction: Bucket(rate) for direction, rate in rates.items()}
 
     def reset(self) -> tuple[int, int]:
         """What went up and down since the last time."""
@@ -37,7 +78,7 @@ class Forwarder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._open = False
+        self._closing.set()
         self._thread.join()
         self._listener.close()
         with self._lock:
@@ -45,7 +86,7 @@ class Forwarder:
                 _shut(each)
 
     def _accept(self) -> None:
-        while self._open:
+        while not self._closing.is_set():
             try:
                 inner, _ = self._listener.accept()
             except TimeoutError:
@@ -71,17 +112,47 @@ class Forwarder:
             outer.close()
 
     def _pump(self, source: socket.socket, sink: socket.socket, direction: str) -> None:
+        """Reads no faster than the link; what has left arrives a latency later, by a thread of its own."""
+        way: Queue[tuple[float, bytes]] = Queue(ON_THE_WAY)
+        arriving = threading.Thread(target=self._deliver, args=(way, source, sink, direction), daemon=True)
+        arriving.start()
         try:
-            while data := source.recv(CHUNK):
+            while data := source.recv(SLICE):
+                with self._lock:
+                    bucket, latency = self._buckets.get(direction), self._latency
+                left = bucket.leaves(time.monotonic(), len(data)) if bucket else time.monotonic()
+                self._wait_until(left)
+                way.put((left + latency, data))
+        except OSError:
+            _shut(sink)
+        way.put((0.0, b""))
+        arriving.join()
+
+    def _deliver(
+        self, way: "Queue[tuple[float, bytes]]", source: socket.socket, sink: socket.socket, direction: str
+    ) -> None:
+        broken = False
+        while (arrival := way.get())[1]:
+            due, data = arrival
+            if broken:
+                continue  # until the reader has noticed
+            self._wait_until(due)
+            try:
                 sink.sendall(data)
                 with self._lock:
                     setattr(self, direction, getattr(self, direction) + len(data))
-        except OSError:
-            _shut(source)
-        _shut(sink)
+            except OSError:
+                broken = True
+                _shut(source)
+        _shut(sink, socket.SHUT_WR)  # the other direction may have more to say
+
+    def _wait_until(self, moment: float) -> None:
+        """Or until the relay closes."""
+        if (seconds := moment - time.monotonic()) > 0:
+            self._closing.wait(seconds)
 
 
-def _shut(each: socket.socket) -> None:
+def _shut(each: socket.socket, how: int = socket.SHUT_RDWR) -> None:
     """Wakes whoever waits for it; closing alone would not."""
     with suppress(OSError):
-        each.shutdown(socket.SHUT_RDWR)
+        each.shutdown(how)

@@ -26,14 +26,15 @@ def main(grid: Grid, context: Context) -> None:
     test, model = load_test(settings["dataset"]), Net()
 
     def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
-        model.load_state_dict(arrays.to_torch_state_dict())
-        reached = accuracy(model, test)
+        with records.apart():
+            model.load_state_dict(arrays.to_torch_state_dict())
+            reached = accuracy(model, test)
         records.write(round=server_round, accuracy=reached)
         return MetricRecord({"accuracy": reached})
 
     torch.manual_seed(0)
     strategy.start(
-        records.counting(grid),
+        records.counting(grid, settings["poll-seconds"]),
         ArrayRecord(Net().state_dict()),
         num_rounds=settings["num-server-rounds"],
         timeout=settings["round-seconds"],

@@ -46,6 +46,13 @@ Set = Annotated[
 ]
 Config = Annotated[Path | None, typer.Option(help="Settings from a TOML file, such as a run's config.toml.")]
 DataDir = Annotated[Path | None, typer.Option(help="Take the data set from this directory.")]
+Link = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LINK",
+        help="Links for a virtual clock: '1 Mbit/s up, 10 Mbit/s down, 50 ms', or a file with one for each client.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines on standard output, for programs.")]
 Task = Annotated[str | None, typer.Argument(help="Task name, see: gammafl tasks; or one's own, file.py:function.")]
 
@@ -72,6 +79,7 @@ def run(
     config: Config = None,
     set_: Set = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
+    link: Link = None,
     out: Annotated[Path | None, typer.Option(help="Run directory; a new one in runs/ by default.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run from its last checkpoint.")] = False,
     data_dir: DataDir = None,
@@ -81,7 +89,7 @@ def run(
     """Train one task with one method, and write a run directory."""
     from gammafl.config.layers import make_config
 
-    given = {"method": method, "seed": seed}
+    given = {"method": method, "seed": seed, "link": link}
     settings = make_config(*_layers(task, config, set_), {k: v for k, v in given.items() if v is not None})
     from gammafl.report.tables import run_table
     from gammafl.runs.progress import show_progress
@@ -114,6 +122,11 @@ def compare(
         str | None, typer.Option(help="Comma-separated, as --method of run; all of gammafl's by default.")
     ] = None,
     seeds: Annotated[str, typer.Option(help="Comma-separated.")] = "0",
+    link: Link = None,
+    target: Annotated[
+        float | None,
+        typer.Option(help="With --link: the metric to be reached, such as 0.8; by default within 1% of FedAVG's."),
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each in a process.")] = os.cpu_count() or 1,
     config: Config = None,
     set_: Set = None,
@@ -133,6 +146,9 @@ def compare(
     base: dict[str, Any] = {}
     for layer in layers:
         base = merge(base, layer)
+    base |= {} if link is None else {"link": link}
+    if target is not None and "link" not in base:
+        raise InputError("--target asks for seconds, and without a link there is no clock; give --link '1 Mbit/s'")
     from gammafl.runs.progress import show_progress
 
     need_torch()
@@ -146,7 +162,7 @@ def compare(
     if (path / "config.toml").exists():
         raise InputError(f"{path} holds a single run; choose another --out")
     with told_how_to_go_on(command_again(None if out else path), path), show_progress(as_json) as progress:
-        result = study.compare(base, chosen, seed_list, path, jobs, progress, _existing(data_dir))
+        result = study.compare(base, chosen, seed_list, path, jobs, progress, _existing(data_dir), target)
     if as_json:
         print(json.dumps([summary.table() for summary in result.summaries]))
     else:

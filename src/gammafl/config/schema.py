@@ -3,8 +3,10 @@
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from gammafl.config.link import Link
+from gammafl.config.link_trace import Links, as_links, is_trace
 from gammafl.config.optimizers import LocalOptimizer, NoServerOptimizer, ServerOptimizer
 from gammafl.config.settings import Settings
 from gammafl.core.method import Method
@@ -231,6 +233,11 @@ class RunConfig(Settings):
         "they last got it; a method, such as gamma-fedht-q:keep=0.04: what it keeps of the difference to what clients "
         "have",
     )
+    link: str | None = Field(
+        None,
+        description="between clients and server, for a virtual clock that changes no result: '1 Mbit/s up, 10 Mbit/s "
+        "down, 50 ms, 0.5 s compute', or a file links.csv, see docs/link.md",
+    )
     compression: dict[str, bool | int | float | str] = Field(
         {},
         description="other settings of the method, see: gammafl methods NAME. level: 'paper' by default for tasks of "
@@ -259,6 +266,12 @@ class RunConfig(Settings):
                 return {**table, "method": name, "compression": {**given, **settings}}
         return table
 
+    @field_validator("link")
+    @classmethod
+    def _one_text_for_a_link(cls, text: str | None) -> str | None:
+        """A trace is read when the run begins."""
+        return text if text is None or is_trace(text) else str(Link.parse(text))
+
     @model_validator(mode="after")
     def _consistent(self) -> "RunConfig":
         self.resolved_method()
@@ -277,6 +290,10 @@ class RunConfig(Settings):
     def resolved_downlink(self) -> Way:
         """What clients are sent of the model."""
         return way_down(self.downlink, keep=self.keep, level=self.usual_level)
+
+    def resolved_link(self) -> Links | None:
+        """The links for the virtual clock; a trace is read."""
+        return None if self.link is None else as_links(self.link)
 
     @property
     def usual_level(self) -> str:

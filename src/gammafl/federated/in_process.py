@@ -28,12 +28,14 @@ class InProcess:
         self._made: list[Upload] = []
         self._moment = Moment()
         self.delivered = 0
+        self.down_bytes: dict[int, int] = {}
 
     def exchange(
         self, participants: Sequence[int], downlink: Downlink, round_number: int, moment: Moment
     ) -> Iterator[Upload]:
         self._made, self._moment = [], moment.keyed(key_of(self.plan.seed, round_number))
-        self.delivered = sum(downlink.deliver(client).size for client in participants)
+        self.down_bytes = {client: downlink.deliver(client).size for client in participants}
+        self.delivered = sum(self.down_bytes.values())
         stepsizes = server.round_stepsizes(self.plan, round_number)
         for clients, start in self._starts(participants, downlink.view):
             rngs = self._sampling.streams(round_number, clients)
@@ -61,6 +63,10 @@ class InProcess:
         payload = outbox.send(local, moment, limits, positions)
         self.residuals.lost.pop(client, None)  # it is in this one
         return [Upload(client, payload, local.loss, round_number, outbox.report)]
+
+    @property
+    def up_bytes(self) -> dict[int, int]:
+        return {upload.client: len(upload.payload) for upload in self._made}
 
     def settle(self, accepted: Collection[int]) -> None:
         """The clients are idle until a round picks them again: they can hear of their uploads at once."""

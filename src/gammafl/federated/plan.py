@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
+from gammafl.config.link_trace import Links
 from gammafl.config.optimizers import NoServerOptimizer, ServerOptimizer
 from gammafl.config.schema import EvaluationSettings, ExponentialAverage, Faults, NoAverage, Sampler, TailAverage
 from gammafl.core.aggregate import Weighting
@@ -42,6 +43,8 @@ class Plan:
     sampler: Sampler = "replacement"
     server_optimizer: ServerOptimizer = NO_SERVER_OPTIMIZER
     downlink: Way = "full"
+    link: Links | None = None
+    """For the virtual clock."""
 
     def __post_init__(self) -> None:
         require(
@@ -59,6 +62,8 @@ class Plan:
             1 <= self.participants <= self.clients,
             f"{self.participants} participants a round of {self.clients} clients",
         )
+        if self.link is not None:
+            self.link.require_clients(self.clients)
 
     @cached_property
     def layout(self) -> Layout:

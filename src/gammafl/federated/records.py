@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from pydantic import ConfigDict, Field, model_validator
 
-from gammafl.federated.units import show_bytes, show_metric
+from gammafl.federated.units import show_bytes, show_duration, show_metric
 from gammafl.files.reading import Count, Facts
 
 LONG_NAME = 120
@@ -63,6 +63,9 @@ class RoundRecord(Product):
 
     downlink_bytes: Count = 0
     """Bytes of what the participants were sent of the model."""
+
+    link_seconds: float | None = None
+    """On the virtual clock at the end of the round, from the beginning of the run; None where no link was given."""
 
     missing: Count = 0
     """Participants whose upload did not count: it did not come, or was refused."""
@@ -157,6 +160,9 @@ class Summary(Product):
     uplink_bytes_per_client: float
     downlink_bytes: Count = 0
     downlink_bytes_per_client: float = 0.0
+    link_seconds: float | None = None
+    """What the run took on the virtual clock (docs/link.md); None where no link was given."""
+
     value_bytes_per_client: float
     dense_bytes_per_client: Count
     """What a client would send without compression."""
@@ -176,8 +182,9 @@ class Summary(Product):
     peak_memory_bytes: Count = 0
 
     def table(self) -> dict[str, Any]:
-        """Further metrics are written where there are some."""
-        return {name: value for name, value in self.model_dump().items() if value != {}}
+        """Further metrics, and seconds on a link, are written where there are some."""
+        fields = {name: value for name, value in self.model_dump().items() if value != {}}
+        return fields if self.link_seconds is not None else {k: v for k, v in fields.items() if k != "link_seconds"}
 
     def essentials(self) -> dict[str, str]:
         """What one wants to see first, as text."""
@@ -191,6 +198,7 @@ class Summary(Product):
             metric: show_metric(metric, self.final),
             **averaged,
             "uplink": f"{show_bytes(self.uplink_bytes)}, {of_dense:.3g}% of dense",
+            **({} if self.link_seconds is None else {"on the link": show_duration(self.link_seconds)}),
         }
 
     def __repr__(self) -> str:

@@ -14,6 +14,7 @@ from gammafl.federated.client import Upload
 from gammafl.federated.downlink import Downlink, ViewState, distance
 from gammafl.federated.health import Health
 from gammafl.federated.level import Controller, Sent
+from gammafl.federated.link import round_seconds
 from gammafl.federated.plan import Plan
 from gammafl.federated.records import RoundRecord
 from gammafl.federated.server import ServerState
@@ -25,6 +26,14 @@ class Carrier(Protocol):
 
     delivered: int
     """Bytes that went down in the round."""
+
+    down_bytes: dict[int, int]
+    """Of them, by client: whoever was reached."""
+
+    @property
+    def up_bytes(self) -> dict[int, int]:
+        """Client → the bytes of the upload that it made, whether or not it arrived."""
+        ...
 
     def exchange(
         self, participants: Sequence[int], downlink: Downlink, round_number: int, moment: Moment
@@ -79,6 +88,9 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
             warnings = health.look(moment, sent)
             state.level, state.health = level.state(), health.state()
             state.totals.downlink_bytes += carrier.delivered
+            if plan.link is not None:
+                spent = round_seconds(plan.link, state.round, carrier.down_bytes, carrier.up_bytes)
+                state.totals.link_seconds = (state.totals.link_seconds or 0.0) + spent
         evaluation: dict[str, Any] = {}
         if plan.evaluation.due(state.round, plan.rounds):
             with timing.phase("evaluation"):
@@ -92,6 +104,7 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
             uplink_bytes=sum(len(upload.payload) for upload, _ in accepted),
             refused={str(client): reason for client, reason in intake.refused.items()},
             downlink_bytes=carrier.delivered,
+            link_seconds=state.totals.link_seconds,
             missing=len(participants) - len(accepted),
             warnings=warnings,
             **evaluation,

@@ -39,6 +39,8 @@ class Totals:
     kept: int = 0
     uplink_bytes: int = 0
     downlink_bytes: int = 0
+    link_seconds: float | None = None
+    """On the virtual clock, where there is one."""
 
 
 @dataclass

@@ -58,6 +58,7 @@ def summarise(
         uplink_bytes_per_client=totals.uplink_bytes / plan.participants,
         downlink_bytes=totals.downlink_bytes,
         downlink_bytes_per_client=totals.downlink_bytes / plan.participants,
+        link_seconds=totals.link_seconds,
         value_bytes_per_client=(sparse * plan.method.values.paper_bits + 32 * whole) / 8 / plan.participants,
         dense_bytes_per_client=4 * plan.dim * plan.rounds,
         refused_uploads=sum(len(record.refused) for record in records),

@@ -1,7 +1,7 @@
 """Tables: rich for a terminal, the same rows as Markdown for documents."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 
@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gammafl.federated.records import Summary
-from gammafl.federated.units import show_bytes, show_metric
+from gammafl.federated.units import show_bytes, show_duration, show_metric
 from gammafl.methods.registry import entry_named, label_of, names
 
 PICKED = "best: of all evaluations of a run, picked on the test set"
@@ -58,12 +58,26 @@ def console(to_stderr: bool = False) -> Console:
     return Console(highlight=False, stderr=to_stderr, width=None if stream.isatty() else 140)
 
 
-def comparison_table(title: str, summaries: Sequence[Summary]) -> TextTable:
+@dataclass(frozen=True)
+class TimesTo:
+    """Seconds on the link until a metric was reached: method → one a seed, None where it never was."""
+
+    target: float
+    seconds: Mapping[str, Sequence[float | None]]
+
+    def text(self, method: str) -> str:
+        """The mean over the seeds; '–' where one did not get there."""
+        found = [seconds for seconds in self.seconds[method] if seconds is not None]
+        return show_duration(mean(found)) if len(found) == len(self.seconds[method]) else "–"
+
+
+def comparison_table(title: str, summaries: Sequence[Summary], times: TimesTo | None = None) -> TextTable:
     """A row a method: mean ± standard deviation over the seeds, and what was sent."""
     methods = list(dict.fromkeys(summary.method for summary in summaries))
     dense = [summary.uplink_bytes_per_client for summary in summaries if summary.method == "fedavg"]
     full = mean(dense or [summary.dense_bytes_per_client for summary in summaries])
     down = any(compresses_down(summary) for summary in summaries)
+    linked = all(summary.link_seconds is not None for summary in summaries)
     rows = []
     for method in methods:
         runs = [summary for summary in summaries if summary.method == method]
@@ -76,6 +90,8 @@ def comparison_table(title: str, summaries: Sequence[Summary]) -> TextTable:
                 show_bytes(uplink),
                 times_less(full, uplink),
                 *(_both(runs, full) if down else ()),
+                *([show_duration(mean(run.link_seconds or 0.0 for run in runs))] if linked else ()),
+                *([times.text(method)] if times else ()),
             ]
         )
     first = summaries[0]
@@ -91,10 +107,13 @@ def comparison_table(title: str, summaries: Sequence[Summary]) -> TextTable:
             "uplink per client",
             "less than FedAVG",
             *(("downlink per client", "both, less than FedAVG") if down else ()),
+            *(("time on the link",) if linked else ()),
+            *((f"time to {show_metric(first.metric, times.target)}",) if times else ()),
         ],
         rows,
         f"{count_of(len({s.seed for s in summaries}), 'seed')}, {first.iterations} iterations; ± over seeds; "
-        f"{PICKED}; uplink measured from encoded messages{_equal_traffic(methods)}",
+        f"{PICKED}; uplink measured from encoded messages{_equal_traffic(methods)}"
+        + ("; time: of a virtual clock" if linked else ""),
     )
 
 
@@ -172,6 +191,7 @@ def run_table(summary: Summary, path: str) -> TextTable:
         ["kept", f"{100 * summary.kept_fraction:.3f}%"],
         ["uplink per client", f"{show_bytes(uplink)} ({less} less than dense)"],
         *_down_rows(summary),
+        *([["time on the link", show_duration(summary.link_seconds)]] if summary.link_seconds is not None else []),
         ["time", f"{summary.wall_seconds:.1f} s"],
         ["of it, evaluation", f"{100 * summary.evaluation_seconds / summary.wall_seconds:.1f}%"],
         ["peak memory", show_bytes(summary.peak_memory_bytes)],

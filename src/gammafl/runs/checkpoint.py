@@ -57,6 +57,7 @@ class TotalsFacts(Facts):
     kept: Count
     uplink_bytes: Count
     downlink_bytes: Count = 0
+    link_seconds: Annotated[float, Field(ge=0)] | None = None
 
 
 class CheckpointFacts(Facts):
@@ -90,7 +91,7 @@ def save(directory: Path, saved: Saved) -> None:
     facts: dict[str, Any] = {
         "round": state.round,
         "averaged_rounds": state.averaged_rounds,
-        "totals": asdict(state.totals),
+        "totals": {name: total for name, total in asdict(state.totals).items() if total is not None},
         "ledger_bytes": saved.ledger_bytes,
         "wall_seconds": saved.wall_seconds,
         "phase_seconds": dict(saved.phase_seconds),
@@ -202,6 +203,8 @@ def _require_sense(saved: Saved, plan: Plan, ledger: Path) -> None:
         raise ValueError("its way down is another one")
     if saved.state.down is not None and saved.state.down.version > saved.state.round:
         raise ValueError(f"version {saved.state.down.version} of its view after round {saved.state.round}")
+    if (saved.state.totals.link_seconds is None) == (plan.link is not None and saved.state.round > 0):
+        raise ValueError("its clock is of another link")
     named = (*saved.residuals, *saved.lost, *_holders(saved.state))
     if strangers := [client for client in named if client >= plan.clients]:
         raise ValueError(f"client {strangers[0]} of {plan.clients}")

@@ -1,8 +1,8 @@
 """A run's directory: config.toml, rounds.jsonl, checkpoint/, and when it is done summary.json and the models.
 
 config.toml says which run it is: the settings of `gammafl run`, or the arguments of `gf.simulate`. The file of a user's
-own task or method is part of the settings: task.sha256 and method.sha256 hold its digest. run.lock is empty; the
-process that runs here holds its lock.
+own task or method, and a trace of links, are part of the settings: task.sha256, method.sha256 and link.sha256 hold
+their digests. run.lock is empty; the process that runs here holds its lock.
 """
 
 import json
@@ -13,6 +13,7 @@ from io import FileIO
 from pathlib import Path
 
 from gammafl.config.layers import make_config, read_toml, result_settings, to_toml
+from gammafl.config.link_trace import is_trace, read_trace
 from gammafl.config.simulation import DIGESTS, AnyConfig, SimulationConfig, make_simulation_config
 from gammafl.core.errors import InputError
 from gammafl.federated.records import RoundRecord, Summary
@@ -64,7 +65,7 @@ class RunDirectory:
                 continue
             with _reading(path, "remove it"):
                 noted = path.read_bytes()
-            if noted != digest_of(name).encode():
+            if noted != _digest(name):
                 raise InputError(
                     f"{name.partition(':')[0]} has changed since the run in {self.path} began; choose another --out,"
                     f" or remove {path} if it still means the same"
@@ -75,8 +76,8 @@ class RunDirectory:
         """Where the digest of each file of the user's own is noted that the run is made from."""
         if isinstance(config, SimulationConfig):
             return {}
-        own = {"task.sha256": config.task, "method.sha256": config.method}
-        return {self.path / file: name for file, name in own.items() if is_file(name)}
+        own = {"task.sha256": config.task, "method.sha256": config.method, "link.sha256": config.link or ""}
+        return {self.path / file: name for file, name in own.items() if is_file(name) or is_trace(name)}
 
     def config(self) -> AnyConfig:
         """What run it is."""
@@ -123,7 +124,7 @@ class RunDirectory:
             if not self.holds(config):
                 with storing(self.config_file, "start the run again"):
                     for path, name in self._own_files(config).items():
-                        write_atomically(path, digest_of(name).encode())
+                        write_atomically(path, _digest(name))
                     heading = SIMULATION_HEADING if isinstance(config, SimulationConfig) else HEADING
                     noted = f"{ARITHMETIC}{arithmetic}\n" if arithmetic else ""
                     write_atomically(self.config_file, (heading + noted + to_toml(config)).encode())
@@ -180,6 +181,11 @@ class Ledger:
         with storing(str(self.stream.name)):
             os.fsync(self.stream.fileno())
         return os.fstat(self.stream.fileno()).st_size
+
+
+def _digest(name: str) -> bytes:
+    """Of a user's own file, or of a trace of links."""
+    return (read_trace(Path(name)).digest if is_trace(name) else digest_of(name)).encode()
 
 
 @contextmanager

@@ -1,0 +1,75 @@
+"""The virtual clock: how long a run would take over given links, from the bytes that it really sent.
+
+A synchronous round lasts as long as its slowest client: latency, its download, its compute time, latency, its upload.
+Whoever was sent the model is waited for as long as its messages take, whether its upload counts or not; a client that
+was not reached is not waited for. The server's own time is not counted.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+
+from gammafl.config.link_trace import Links
+from gammafl.core.errors import require
+from gammafl.federated.records import RoundRecord, Summary
+
+
+def round_seconds(links: Links, round_number: int, down_bytes: Mapping[int, int], up_bytes: Mapping[int, int]) -> float:
+    """Seconds of a round, counted from 1. `down_bytes` has the clients that were reached, `up_bytes` what they made.
+
+    >>> from gammafl.config.link import Link
+    >>> round_seconds(Link.parse("1 Mbit/s"), 1, {0: 125_000, 1: 125_000}, {0: 250_000, 1: 125})
+    3.0
+    """
+    return max(
+        (links.of(client, round_number).seconds(down, up_bytes.get(client, 0)) for client, down in down_bytes.items()),
+        default=0.0,
+    )
+
+
+def seconds_to(records: Iterable[RoundRecord], target: float, higher_is_better: bool = True) -> float | None:
+    """Seconds on the link until the first evaluation whose metric reaches `target`; None if none does.
+
+    >>> facts = {"iteration": 5, "participants": [0], "train_loss": 1.0, "kept": 1, "uplink_bytes": 9, "loss": 1.0}
+    >>> records = [RoundRecord(round=i + 1, metric=m, link_seconds=10.0 * i, **facts) for i, m in enumerate([0.5, 0.8])]
+    >>> seconds_to(records, 0.75), seconds_to(records, 0.9)
+    (10.0, None)
+    """
+    for record in records:
+        if record.metric is None or record.link_seconds is None:
+            continue
+        if record.metric >= target if higher_is_better else record.metric <= target:
+            return record.link_seconds
+    return None
+
+
+def within(reached: float, higher_is_better: bool = True, share: float = 0.01) -> float:
+    """A target for `seconds_to`: within 1% of what another run `reached`.
+
+    >>> within(80.0), within(80.0, higher_is_better=False)
+    (79.2, 80.8)
+    """
+    return reached - share * abs(reached) if higher_is_better else reached + share * abs(reached)
+
+
+def measured_compute(summary: Summary) -> float:
+    """Seconds that a client of the run computed in a round, training and compression, as this machine measured it.
+
+    It is a mean over all clients and rounds. Run with `threads=1`: clients that train side by side share the time. No
+    run takes it for its own clock, which would then differ from machine to machine; give it to the next one as
+    `Link(…, compute_seconds=…)`.
+    """
+    return (summary.training_seconds + summary.compression_seconds) / (summary.rounds * summary.participants)
+
+
+def break_even(saved_bytes: float, extra_seconds: float) -> float:
+    """The speed in bits a second above which compression does not pay: what it saves then takes less time to send
+    than it takes to compress.
+
+    saved_bytes     that a client need not send in a round
+    extra_seconds   that a round takes longer by compressing and decoding; infinite speed where it takes none
+
+    >>> break_even(saved_bytes=800_000, extra_seconds=0.016)
+    400000000.0
+    """
+    require(saved_bytes >= 0, f"saved_bytes must be at least 0, got {saved_bytes!r}")
+    return 8 * saved_bytes / extra_seconds if extra_seconds > 0 else math.inf
