@@ -227,9 +227,6 @@ def test_stc_both_ways_is_its_authors_algorithm() -> None:
     weights = task.initial_model(seeds.generator(0, "model")).astype(np.float64)  # W of every client
     rest, rests = np.zeros(50), np.zeros((4, 50))
     for number in range(plan.rounds):
-        if number:
-            step = stc(rest, 10)
-            rest, weights = rest - step, weights + step
         steps = np.array([plan.stepsize(5 * number + i) for i in range(5)], np.float32)
         for client in range(4):
             rng = seeds.generator(0, "batches", number, client)
@@ -238,6 +235,8 @@ def test_stc_both_ways_is_its_authors_algorithm() -> None:
             update = stc(rests[client], 5)
             rests[client] -= update
             rest = rest + update / 4
+        step = stc(rest, 10)
+        rest, weights = rest - step, weights + step
     state, _, _ = problems.run(plan)
     assert state.down is not None
     np.testing.assert_allclose(state.down.view, weights, atol=1e-4)

@@ -123,7 +123,7 @@ def test_one_that_missed_fifty_rounds_gets_the_view_of_those_who_missed_none(way
     assert got[103, late] == got[100, late]
 
 
-def test_who_evaluated_the_model_is_sent_nothing_more_of_it_to_train(tmp_path: Path) -> None:
+def test_all_see_one_view_and_who_evaluated_it_is_sent_nothing_more_of_it_to_train(tmp_path: Path) -> None:
     task, models = Quadratic(), list[bytes]()
 
     def look(message: Message, context: Context, call_next: Any) -> Message:
@@ -133,12 +133,19 @@ def test_who_evaluated_the_model_is_sent_nothing_more_of_it_to_train(tmp_path: P
 
     chosen = strategy(method=METHODS["top-k"], downlink=gf.stc(keep=0.2), fraction_train=1.0, fraction_evaluate=1.0)
     grid = InProcessGrid(quadratic_app(task, tmp_path, [look]), 4)
-    chosen.start(grid, to_record(task, np.zeros(50, np.float32)), 6)
+    shown = list[bytes]()
+
+    def evaluate_centrally(number: int, arrays: ArrayRecord) -> MetricRecord:
+        shown.append(from_record(arrays).tobytes())
+        return MetricRecord()
+
+    result = chosen.start(grid, to_record(task, np.zeros(50, np.float32)), 6, evaluate_fn=evaluate_centrally)
+    assert from_record(result.arrays).tobytes() == chosen.training.down.view.tobytes() == shown[-1] == models[-1]
+    assert chosen.server_arrays is not None
+    assert from_record(chosen.server_arrays).tobytes() != shown[-1]
     assert [record["downlink_bytes"] for record in chosen.history[1:]] == [0] * 5
     assert all(record["evaluation_bytes"] for record in chosen.history[1:])
     assert len(models) == 4 * 2 * 6
-    assert chosen.view_arrays is not None
-    assert from_record(chosen.view_arrays).tobytes() == chosen.training.down.view.tobytes()
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])

@@ -160,7 +160,7 @@ class Downlink:
         return isinstance(self.way, Method)
 
     def move(self, model: Vector, moment: Moment) -> None:
-        """A round begins: the broadcast is made, and the view moves towards `model`."""
+        """A round is over: the next one's broadcast is made, and the view moves towards `model`."""
         state = self.state
         if self.way == "full":
             state.view = model

@@ -74,7 +74,7 @@ class RoundRecord(Product):
     """What is wrong with the training, and what helps; each is said once."""
 
     loss: float | None = None
-    """Of the model on the test set, if this round ended with an evaluation."""
+    """Of the model that clients hold, on the test set, if this round ended with an evaluation."""
 
     metric: float | None = None
     averaged_loss: float | None = None
@@ -85,12 +85,12 @@ class RoundRecord(Product):
     """Further metrics by name, where the task has some."""
 
     averaged_metrics: dict[str, float] = Field({})
-    view_loss: float | None = None
-    """Of what clients hold of the model, where that is not the model."""
+    server_loss: float | None = None
+    """Of the server's own model, where clients hold another one: it has also what they were not sent yet."""
 
-    view_metric: float | None = None
+    server_metric: float | None = None
     view_distance: float | None = None
-    """‖x − y‖/‖x‖ of model and view."""
+    """‖x − y‖/‖x‖ of the server's model and what clients hold."""
 
     @model_validator(mode="after")
     def _whole_evaluations(self) -> "RoundRecord":
@@ -149,8 +149,8 @@ class Summary(Product):
     """The last evaluation by further metrics, where the task has some."""
 
     averaged_metrics: dict[str, float] = Field({})
-    view: float | None = None
-    """The metric of what clients hold of the model, where that is not the model."""
+    server: float | None = None
+    """The last metric of the server's own model, where clients hold another one."""
 
     final_loss: float
     averaged_loss: float | None

@@ -71,8 +71,6 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
         intake = server.Intake(plan.dim, plan.upload_limits, state.round, largest)
         losses = {}  # an upload may come twice
         moment = plan.moment(state.round, level.scale)
-        with timing.phase("server"):
-            downlink.move(state.model, plan.moment_down(state.round) if downlink.is_compressed else moment)
         for upload in carrier.exchange(participants, downlink, state.round, moment):
             with timing.phase("server"):
                 intake.take(upload)
@@ -82,7 +80,8 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
             carrier.settle({upload.client for upload, _ in accepted})
             shares = server.weights(plan, [upload.client for upload, _ in accepted])
             server.apply(state, accepted, shares, plan.server_optimizer, plan.layout.tail)
-            server.average(state, plan.averaging, plan.rounds, downlink.view if downlink.is_compressed else None)
+            downlink.move(state.model, plan.moment_down(state.round))
+            server.average(state, plan.averaging, plan.rounds)
             sent = [Sent.of(update, plan.layout, upload.report) for upload, update in accepted]
             level.observe(moment, sent)
             warnings = health.look(moment, sent)
@@ -112,15 +111,15 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
 
 
 def evaluate(plan: Plan, state: ServerState) -> dict[str, Any]:
-    """The fields of a record: the raw model, and the averaged one where there is one."""
-    raw = plan.task.evaluate(state.model)
+    """The fields of a record: the model as clients hold it, and the averaged one where there is one."""
+    raw = plan.task.evaluate(state.held)
     fields: dict[str, Any] = {"loss": float(raw.loss), "metric": float(raw.metric), "metrics": dict(raw.others)}
     if state.average is not None:
         averaged = plan.task.evaluate(state.average)
         fields |= {"averaged_loss": float(averaged.loss), "averaged_metric": float(averaged.metric)}
         fields["averaged_metrics"] = dict(averaged.others)
     if isinstance(plan.downlink, Method) and state.down is not None:
-        held = plan.task.evaluate(state.down.view)
-        fields |= {"view_loss": float(held.loss), "view_metric": float(held.metric)}
+        own = plan.task.evaluate(state.model)
+        fields |= {"server_loss": float(own.loss), "server_metric": float(own.metric)}
         fields["view_distance"] = distance(state.model, state.down.view)
     return fields

@@ -64,6 +64,11 @@ class ServerState:
     down: ViewState | None = None
     """Of the way down; None before the first round, and where the model is sent as a whole."""
 
+    @property
+    def held(self) -> Vector:
+        """The model as clients hold it when the next round begins: what is evaluated, averaged, and the result."""
+        return self.model if self.down is None else self.down.view
+
 
 def pick_participants(plan: Plan, round_number: int) -> list[int]:
     """S_t: uniformly at random, without replacement (line 3)."""
@@ -144,22 +149,18 @@ def apply(
     state.round += 1
 
 
-def average(state: ServerState, how: Averaging, rounds: int, model: Vector | None = None) -> None:
-    """The server's averaged model, of a run of `rounds`: no traffic, and steadier than the last iterate.
-
-    `model` is what is averaged, if not the server's own: clients train from their view, where that is another one.
-    """
+def average(state: ServerState, how: Averaging, rounds: int) -> None:
+    """The averaged model, of a run of `rounds`: no traffic, and steadier than the last iterate."""
     if isinstance(how, NoAverage):
         return
     if isinstance(how, TailAverage) and state.round <= rounds - max(1, round(how.fraction * rounds)):
         return
     state.averaged_rounds += 1
-    model = state.model if model is None else model
     if state.average is None:
-        state.average = model.copy()
+        state.average = state.held.copy()
         return
     share = 1 - how.decay if isinstance(how, ExponentialAverage) else 1 / state.averaged_rounds
-    state.average += np.float32(share) * (model - state.average)
+    state.average += np.float32(share) * (state.held - state.average)
 
 
 def round_stepsizes(plan: Plan, round_number: int) -> NDArray[np.float32]:

@@ -49,7 +49,7 @@ def summarise(
         averaged=last.averaged_metric,
         metrics=last.metrics,
         averaged_metrics=last.averaged_metrics,
-        view=last.view_metric,
+        server=last.server_metric,
         final_loss=last.loss,
         averaged_loss=last.averaged_loss,
         kept_fraction=totals.kept / (totals.uploads * plan.dim),

@@ -119,9 +119,11 @@ class Rounds:
         counted = [] if arrays is None else arrivals
         taken = {arrival.address for arrival in counted}
         self._left = {int(arrival.address): arrival for arrival in all_arrivals if arrival.address not in taken}
+        closed = self._close(counted)
         if arrays is not None:
+            training.move(arrays)
             self._average_with(arrays)
-        return arrays, self._metrics(metrics, counted, self._close(counted))
+        return arrays, self._metrics(metrics, counted, closed)
 
     def _aggregate_more(
         self, original: Callable[..., Any], server_round: int, replies: list[Message], given: set[int]
@@ -155,7 +157,7 @@ class Rounds:
         down = self.training.down
         model = down.view if down.is_compressed else layout.flatten(arrays, "the strategy's model")
         state = self._average = self._average or ServerState(model)
-        state.model, state.round = model, self.training.exchange.round + 1
+        state.model, state.round = model, self.training.exchange.round
         server.average(state, self.averaging, self.training.terms.rounds)
 
     @property

@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import Any, Literal
 
@@ -141,12 +142,23 @@ class Compressed(Strategy):
         if not isinstance(rounds, int) or rounds < 1:
             raise InputError("the strategy's start has no num_rounds; say how many there are: Compressed(…, rounds=…)")
         with self.running(grid, rounds, initial) as compressed:
-            exact: Any = None if initial is None else in_float32(initial)
-            others: list[Any] = [exact if value is initial else value for value in args]
-            named: dict[str, Any] = {name: exact if value is initial else value for name, value in kwargs.items()}
+            instead = {id(initial): None if initial is None else in_float32(initial)}
+            if callable(evaluate := given.get("evaluate_fn")):
+                instead[id(evaluate)] = self._evaluating_what_clients_hold(evaluate)
+            others: list[Any] = [instead.get(id(value), value) for value in args]
+            named: dict[str, Any] = {name: instead.get(id(value), value) for name, value in kwargs.items()}
             result = self.strategy.start(compressed, *others, **named)
         self._finish(grid)
         return self._as_it_began(result)
+
+    def _evaluating_what_clients_hold(self, evaluate: Any) -> Any:
+        """The app's `evaluate_fn(server_round, arrays)`, for the model that clients train from."""
+
+        @wraps(evaluate)
+        def evaluate_held(server_round: int, arrays: ArrayRecord) -> Any:
+            return evaluate(server_round, self.training.as_held(arrays))
+
+        return evaluate_held
 
     @contextmanager
     def running(self, grid: Grid, rounds: int, initial: ArrayRecord | None = None) -> Iterator[Grid]:
@@ -209,10 +221,10 @@ class Compressed(Strategy):
         return self.now.averaged_arrays
 
     @property
-    def view_arrays(self) -> ArrayRecord | None:
-        """What clients hold, where the way down is compressed: often better than the model (docs/downlink.md)."""
-        down = self.training.down
-        return self.training.layout.record(down.view) if down.is_compressed else None
+    def server_arrays(self) -> ArrayRecord | None:
+        """The strategy's own model, where clients hold another one, which is the result (docs/downlink.md); or None."""
+        training = self.training
+        return training.as_it_began(training.last.record) if training.down.is_compressed and training.last else None
 
     def _finish(self, grid: Grid) -> None:
         """Clients may forget; and a training in which nothing ever counted is no success."""
@@ -229,10 +241,10 @@ class Compressed(Strategy):
             raise InputError(f"no upload counted in {len(self.history)} rounds, so that nothing was learned: {why}")
 
     def _as_it_began(self, result: Any) -> Any:
-        """The result with the model in the types that the app began with."""
-        arrays = getattr(result, "arrays", None)
-        if isinstance(arrays, ArrayRecord) and self.training.begun and arrays.keys() <= set(self.training.layout.names):
-            result.arrays = self.training.as_it_began(arrays)
+        """The result with the model that clients hold, in the types that the app began with."""
+        arrays, training = getattr(result, "arrays", None), self.training
+        if isinstance(arrays, ArrayRecord) and training.begun and arrays.keys() <= set(training.layout.names):
+            result.arrays = training.as_it_began(training.as_held(arrays))
         return result
 
     # --- what only `start` may do -------------------------------------------------------------------------

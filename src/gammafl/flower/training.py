@@ -174,6 +174,19 @@ class Training:
             self.last = base
         return base
 
+    def move(self, arrays: ArrayRecord) -> None:
+        """The strategy made a new model: what clients hold moves towards it, where that is another one."""
+        if self.down.is_compressed and self.last is not None and arrays.keys() == set(self.layout.names):
+            base = self.base(arrays, self.last.key)
+            self.down.show(base.record, base.vector, base.sent)
+
+    def as_held(self, arrays: ArrayRecord) -> ArrayRecord:
+        """The strategy's model as clients hold it once they get the next message."""
+        compressed = self.begun and self.down.is_compressed and self.last is not None
+        if not compressed or self.last is None or not same_data(arrays, self.last.record):
+            return arrays
+        return self.layout.record(self.down.view)
+
     def is_whole(self, base: Base) -> bool:
         """Whether the strategy sent all tensors, and not a part of them."""
         return len(base.record) == len(self.layout.names)

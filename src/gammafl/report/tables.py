@@ -187,7 +187,7 @@ def run_table(summary: Summary, path: str) -> TextTable:
         [f"{metric}, mean of last {summary.last_count}", last],
         [f"{metric}, {best_of([summary.evaluations])}", best],
         [f"{metric}, averaged model", averaged],
-        *([[f"{metric}, what clients hold", spread(metric, [summary.view])]] if summary.view is not None else []),
+        *([[f"{metric}, server's own model", spread(metric, [summary.server])]] if summary.server is not None else []),
         ["kept", f"{100 * summary.kept_fraction:.3f}%"],
         ["uplink per client", f"{show_bytes(uplink)} ({less} less than dense)"],
         *_down_rows(summary),

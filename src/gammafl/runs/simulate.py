@@ -250,7 +250,7 @@ class _Work:
         finished = run(self.plan, self.names, store, self.resources, self.progress, began, self.on_round)
         state = finished.state
         averaged = None if state.average is None else self.task.module_with(state.average)
-        return Result(finished.summary, finished.records, self.task.module_with(state.model), averaged)
+        return Result(finished.summary, finished.records, self.task.module_with(state.held), averaged)
 
     def _stored(self, directory: RunDirectory, path: Path) -> nn.Module:
         try:

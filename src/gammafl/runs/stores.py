@@ -106,7 +106,7 @@ class OnDisk:
     def finish(self, plan: Plan, state: ServerState, summary: Summary) -> None:
         """The models by tensor names, for whoever wants to use them, and last the summary."""
         shutil.rmtree(self.scratch(), ignore_errors=True)
-        models = {self.directory.model_file: state.model, self.directory.averaged_model_file: state.average}
+        models = {self.directory.model_file: state.held, self.directory.averaged_model_file: state.average}
         for path, model in models.items():
             if model is not None:
                 with storing(path):
