@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gammafl import flower as flower
+    from gammafl.config.budget import Budget as Budget
     from gammafl.core.compressors import Compressor as Compressor
     from gammafl.core.compressors import Dense as Dense
     from gammafl.core.compressors import GammaFedHT as GammaFedHT
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "gammafl.config.budget": ("Budget",),
     "gammafl.core.compressors": (
         "Compressor",
         "Dense",

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from gammafl.config.budget import Budgets
 from gammafl.config.optimizers import LocalOptimizer, NoServerOptimizer, ServerOptimizer
 from gammafl.config.settings import Settings
 from gammafl.core.method import Method
@@ -231,6 +232,12 @@ class RunConfig(Settings):
         "they last got it; a method, such as gamma-fedht-q:keep=0.04: what it keeps of the difference to what clients "
         "have",
     )
+    budget: str | list[str] | dict[str, str] | None = Field(
+        None,
+        description="what clients may send: 64 kB/upload (none is longer), 20 MB/run (what all come to), or 2 kB/s "
+        "with 30 s/round; several with commas between. A table has one for each client, and one for all: "
+        'budget.all="20 MB/run"',
+    )
     compression: dict[str, bool | int | float | str] = Field(
         {},
         description="other settings of the method, see: gammafl methods NAME. level: 'paper' by default for tasks of "
@@ -263,6 +270,7 @@ class RunConfig(Settings):
     def _consistent(self) -> "RunConfig":
         self.resolved_method()
         self.resolved_downlink()
+        self.resolved_budgets()
         if self.iterations % self.local_steps:
             raise ValueError(
                 f"iterations ({self.iterations}) must be a multiple of local_steps ({self.local_steps}):"
@@ -277,6 +285,10 @@ class RunConfig(Settings):
     def resolved_downlink(self) -> Way:
         """What clients are sent of the model."""
         return way_down(self.downlink, keep=self.keep, level=self.usual_level)
+
+    def resolved_budgets(self) -> Budgets:
+        """What clients may send."""
+        return Budgets.of(self.budget, self.clients)
 
     @property
     def usual_level(self) -> str:

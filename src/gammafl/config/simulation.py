@@ -21,6 +21,7 @@ class SimulationConfig(Settings):
     method: str
     method_parts: str
     downlink: str = "full"
+    budget: dict[str, str] | None = None
     stepsize: str
     seed: int = Field(ge=0)
     iterations: AtLeastOne

@@ -48,7 +48,7 @@ class Outgoing:
         if key is None:  # nothing to compress
             return Notice(notice="off").write(content)
         if not training.begun:
-            self._begin(content.array_records[key], content)
+            self._begin(content.array_records[key], content, connected)
         base = training.base(content.array_records[key], key)
         require(node not in training.open.bases, f"the strategy sent node {node} two models to train in one round")
         training.open.bases[node] = base
@@ -88,7 +88,7 @@ class Outgoing:
             downlink="changes" if by_changes else "full",
         ).write(content)
 
-    def _begin(self, record: ArrayRecord, content: RecordDict) -> None:
+    def _begin(self, record: ArrayRecord, content: RecordDict, connected: Nodes) -> None:
         """The tensors of the first model are the layout, in the types of the model that the app began with."""
         terms = self.training.terms
         began = ArrayRecord({name: self.initial.get(name, array) for name, array in record.items()})
@@ -100,6 +100,8 @@ class Outgoing:
             layout.vector,
             local_steps=terms.local_steps,
             limits=terms.limits,
+            budget=terms.budget,
+            uploads=None if terms.budget.run is None else len(connected()),  # the most that the first round can have
             largest=terms.largest_update,
             say=lambda text: LOG.warning("gammafl: %s", text),
         )

@@ -185,6 +185,8 @@ class Rounds:
             record |= {"whole": len(closed.whole), "whole_bytes": sum(closed.whole.values())}
         if closed.other_bytes:
             record["other_bytes"] = closed.other_bytes
+        if capped := sum(bool(arrival.answer.capped) for arrival in counted):
+            record["capped"] = capped
         if closed.warnings:
             record["warnings"] = closed.warnings
         self._note(record)

@@ -74,6 +74,7 @@ def make_plan(config: RunConfig, data_dir: Path | None, say: Say) -> Plan:
         sampler=config.sampler,
         server_optimizer=config.server_optimizer,
         downlink=config.resolved_downlink(),
+        budgets=config.resolved_budgets(),
     )
 
 

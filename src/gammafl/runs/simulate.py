@@ -17,6 +17,7 @@ try:
 except ModuleNotFoundError:
     raise not_installed("torch", "train") from None
 
+from gammafl.config.budget import Budget, Budgets
 from gammafl.config.optimizers import ServerOptimizer
 from gammafl.config.optimizers import server_optimizer as as_server_optimizer
 from gammafl.config.schema import EvaluationSettings, Faults, Sampler
@@ -76,6 +77,7 @@ def simulate(
     method: str | Method | Compressor | Callable[..., Method] = "gamma-fedht",
     keep: float = 0.01,
     downlink: str | Method | Compressor | Callable[..., Method] = "full",
+    budget: str | Budget | Mapping[int | str, str | Budget] | Sequence[str | Budget | None] | None = None,
     # training
     stepsize: Stepsize | float,
     iterations: int,
@@ -115,6 +117,8 @@ def simulate(
     downlink        what clients are sent of the model: all of it ("full"), its values where it changed since they last
                     got it ("changes"), or what a method such as `gf.gamma_fedht_q(keep=0.04)` keeps of the difference
                     to what clients hold
+    budget          what clients may send: "64 kB/upload" (none is longer), "20 MB/run" (what all come to), or "2 kB/s,
+                    30 s/round". By client: `{"all": "20 MB/run", 3: "1 kB/upload"}`, or a list. See docs/budgets.md
     stepsize        γ_t: a number, or a function of t such as `gf.InverseDecay(50, 500)`
     iterations      T, a multiple of `local_steps` (E)
     participation   the share of the clients that a round picks
@@ -182,11 +186,13 @@ def simulate(
         chosen, gamma = resolve(method, keep=keep), as_stepsize(stepsize)
         of_server = as_server_optimizer(server_optimizer)
         down = way_down(downlink, keep=keep)
+        budgets = Budgets.of(budget, len(task.clients))
         arguments = {
             "task": name,
             "method": without_addresses(str(chosen)),
             "method_parts": without_addresses(repr(chosen)),
             "downlink": without_addresses(down if isinstance(down, str) else repr(down)),
+            "budget": budgets.table(),
             "stepsize": without_addresses(repr(gamma)),
             "seed": seed,
             "iterations": iterations,
@@ -211,7 +217,7 @@ def simulate(
         }
         plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in arguments.items()}
         config = make_simulation_config(plain)
-        plan = replace(_plan(config, task, chosen, gamma, limits, of_server), downlink=down)
+        plan = replace(_plan(config, task, chosen, gamma, limits, of_server), downlink=down, budgets=budgets)
         work = _Work(task, plan, Names(config.task, config.method, label_of(config.method)), resources, seen, on_round)
         return work.in_memory(began) if out is None else work.in_directory(began, Path(out), config)
 
