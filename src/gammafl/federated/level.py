@@ -13,9 +13,9 @@ Where a run has a byte budget (`config/budget.py`), bytes are the target in plac
 
     keep·d = left / (bytes of an entry in the last round)
 
-which corrects itself: `left` is what the budget still has, by the weights of the rounds that are left. Level "run" alone
-would miss the budget of a short run. So no upload of it is longer than four times what is left for one, which spreads
-what gathered under λ over some rounds, and in the last tenth of the rounds its uploads are told how much to keep, too.
+which corrects itself: `left` is what the budget still has, by the weights of the rounds that are left. Level "run"
+alone would miss the budget of a short run. So no upload of it is longer than four times what is left for one, which
+spreads what gathered under λ over some rounds. And in the last tenth of the rounds its uploads are told what to keep.
 """
 
 from collections.abc import Mapping, Sequence
