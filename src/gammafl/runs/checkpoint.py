@@ -73,7 +73,7 @@ class CheckpointFacts(Facts):
     level: LevelState | None
     health: HealthState
     down: ViewFacts | None = None
-    paces: dict[str, tuple[float, Seconds]] = Field({})
+    paces: dict[str, Annotated[list[float], Field(min_length=2, max_length=2)]] = Field({})
     """Client → its `Pace`, where clients have rates."""
 
 
