@@ -65,7 +65,7 @@ def test_positions_that_end_anywhere_stay_within_the_bound(dim: int, data: st.Da
 
 @given(st.integers(1, 10**6), st.integers(16, 10**6), st.sampled_from(["f32", "f16", "ternary"]), st.integers(0, 9))
 def test_one_entry_more_than_the_most_would_be_beyond_the_bound(dim: int, most: int, values: str, whole: int) -> None:
-    form = MessageForm(dim + whole, whole, values)
+    form = MessageForm(dim + whole, whole, values)  # type: ignore[arg-type]
     count = form.most_entries(most)
     assert count == 0 or form.most_bytes(count) <= most
     assert count == dim or form.most_bytes(count + 1) > most
