@@ -1,8 +1,9 @@
 """The hard cap of an upload: no message is longer, and what has no room returns to the memory.
 
-Take, encode; where that is too long, the largest entries that fit are sent in its place. How many fit is first guessed
-from the length that was measured, and then taken from an upper bound (`core/lengths.py`), which is always right. So an
-upload is encoded three times at the most. Values are rounded anew for the entries that are sent.
+Take, encode; where that is too long, the largest entries that fit are sent in its place. How many fit is guessed from
+the length that was measured. If the guess was too high, an upper bound of the length decides (`core/lengths.py`), which
+is always right; if it was too low, a second guess may do better. So an upload is encoded three times at the most.
+Values are rounded anew for the entries that are sent.
 """
 
 from dataclasses import replace
@@ -22,8 +23,11 @@ from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import PositionCoding, encode
 from gammafl.federated.limits import Limits
 
-MARGIN = 1.01
-"""By so much an entry may cost more where fewer are sent, in the first try."""
+MARGIN, SMALL_MARGIN = 1.03, 1.002
+"""By so much an entry may cost more than it did where another number was sent: of the first guess, and the second."""
+
+FULL = 0.99
+"""A message that fills so much of its cap is not made anew."""
 
 
 class Fitted(NamedTuple):
@@ -61,14 +65,25 @@ def _cut(
     form = MessageForm.of(memory.method, layout, positions, scaled=limits.norm is not None)
     exact = SparseUpdate(update.dim, update.indices, memory.wanted(update))
     head = int(np.searchsorted(exact.indices, update.dim - layout.tail))
-    an_entry = min(1.0, MARGIN * length / form.most_bytes(head))
-    payload, sent = b"", update
-    for count in (form.most_entries(most / an_entry), form.most_entries(most)):
-        sent = limits.fit(memory.method.rounded(_largest(exact, head, min(count, head), moment.key), moment))
-        payload = encode(sent, positions)
-        if len(payload) <= most:
-            break
-    return payload, sent
+
+    def guess(length: int, count: int, margin: float) -> int:
+        """How many fit if lengths are to their bounds as this one of `count` entries is."""
+        return min(head, form.most_entries(most / min(1.0, margin * length / form.most_bytes(count))))
+
+    def message(count: int) -> tuple[bytes, SparseUpdate]:
+        sent = limits.fit(memory.method.rounded(_largest(exact, head, count, moment.key), moment))
+        return encode(sent, positions), sent
+
+    bound = form.most_bytes(head) if len(update) == update.dim else 0  # all positions cost nothing, some do
+    count = guess(max(length, bound), head, MARGIN)
+    first = message(count)
+    if len(first[0]) > most:
+        return message(min(head, form.most_entries(most)))
+    better = guess(len(first[0]), count, SMALL_MARGIN)
+    if len(first[0]) >= FULL * most or better <= count:
+        return first
+    second = message(better)
+    return second if len(second[0]) <= most else first
 
 
 def _largest(exact: SparseUpdate, head: int, count: int, key: int) -> SparseUpdate:

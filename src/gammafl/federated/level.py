@@ -19,24 +19,21 @@ spreads what gathered under λ over some rounds. And in the last tenth of the ro
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import accumulate
+from dataclasses import replace
 from statistics import median
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
-from gammafl.config.budget import Budget
 from gammafl.core.compressors import Thresholding
 from gammafl.core.errors import InputError, require
 from gammafl.core.layout import Layout
-from gammafl.core.lengths import MessageForm
 from gammafl.core.levels import RunLevel
 from gammafl.core.memory import FLOAT32_MAX
 from gammafl.core.method import Method
 from gammafl.core.moment import Moment, Schedule
 from gammafl.core.sparse import SparseUpdate
+from gammafl.federated.allowance import Allowance
 from gammafl.federated.client import NO_REPORT, Report
 from gammafl.files.reading import Count, Facts, checked
 
@@ -65,52 +62,6 @@ class Sent(NamedTuple):
         """Of an upload for a model of this layout."""
         kept = max(0.0, (len(update) - layout.tail) / max(1, layout.dim - layout.tail))
         return cls(kept, report, len(payload))
-
-
-@dataclass(frozen=True)
-class Allowance:
-    """A run's bytes, spread over its rounds.
-
-    uploads   how many a round has, where that is known before the first one
-
-    >>> Allowance(1000, weights=(3, 1, 1), form=MessageForm(100)).left(spent=500, closed=1)
-    250.0
-    """
-
-    total: int
-    weights: Sequence[float]
-    form: MessageForm
-    uploads: int | None = None
-
-    @classmethod
-    def of(
-        cls, budget: Budget, schedule: Schedule, rounds: int, form: MessageForm, uploads: int | None = None
-    ) -> "Allowance | None":
-        """None where the run has no budget of bytes."""
-        if budget.run is None:
-            return None
-        if uploads is not None:
-            least = rounds * uploads * form.most_bytes(1)
-            few = f"{rounds} rounds of {uploads} uploads take up to {least} bytes with one entry each"
-            require(least <= budget.run, f"a run can't come to {budget.run} bytes: {few}; allow more")
-        ends = [schedule.iterations * (number + 1) // rounds for number in range(rounds)]
-        weights = {
-            "even": lambda: [1.0] * rounds,
-            "gamma": lambda: [float(schedule.stepsize(t)) for t in ends],
-            "front": lambda: [1.5 - number / max(1, rounds - 1) for number in range(rounds)],
-        }[budget.spread]()
-        return cls(budget.run, weights, form, uploads)
-
-    def left(self, spent: int, closed: int) -> float:
-        """Bytes for the next round, after so many."""
-        if closed >= len(self.weights):
-            return 0.0
-        return max(0.0, self.total - spent) * self.weights[closed] / self._following[closed]
-
-    @cached_property
-    def _following(self) -> list[float]:
-        """The sum of the weights of each round and all later ones."""
-        return list(accumulate(reversed(self.weights)))[::-1]
 
 
 class Spending(Facts):
@@ -172,9 +123,7 @@ class Controller:
     def keep(self) -> float | None:
         """`Moment.keep` of the next round, where a run's budget says it; None where the method decides."""
         allowance, spending, left = self._allowance, self._state.spending, self._left_for_an_upload()
-        if allowance is None or spending is None or left is None:
-            return None
-        if self._by_threshold:
+        if allowance is None or spending is None or left is None or self._by_threshold:
             return None
         size = allowance.form.dim - allowance.form.whole
         if spending.entry_bytes is None:

@@ -15,8 +15,8 @@ from gammafl.core.method import Method
 from gammafl.core.moment import Moment, Schedule, key_of
 from gammafl.core.stepsizes import Stepsize
 from gammafl.core.wire import PositionCoding
+from gammafl.federated.allowance import Allowance
 from gammafl.federated.budget import limits_of, require_clock, require_possible, require_steerable
-from gammafl.federated.level import Allowance
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.task import Task, layout_of
 from gammafl.methods.ways import Way

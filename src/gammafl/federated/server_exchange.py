@@ -18,11 +18,12 @@ from gammafl.core.lengths import MessageForm
 from gammafl.core.method import Method
 from gammafl.core.moment import Moment, Schedule
 from gammafl.core.sparse import SparseUpdate
+from gammafl.federated.allowance import Allowance
 from gammafl.federated.budget import limits_of, require_possible, require_steerable
 from gammafl.federated.client import Upload
 from gammafl.federated.exchange import Answer, Offer, Word, receipt_facts, run_facts
 from gammafl.federated.health import Health
-from gammafl.federated.level import Allowance, Controller, Sent
+from gammafl.federated.level import Controller, Sent
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.receipts import Address, Receipts, Sender
 from gammafl.federated.server import Intake

@@ -28,6 +28,8 @@ class Outgoing:
     def __init__(self, training: Training, initial: ArrayRecord | None = None) -> None:
         self.training = training
         self.initial = initial or ArrayRecord()
+        self.asked: int | None = None
+        """How many clients are asked to train at a time."""
 
     def write(self, message: Message, connected: Nodes, seconds: float | None) -> Message:
         """`message` as it is sent, valid for at most so many seconds, since nobody waits longer for the answer.
@@ -48,7 +50,7 @@ class Outgoing:
         if key is None:  # nothing to compress
             return Notice(notice="off").write(content)
         if not training.begun:
-            self._begin(content.array_records[key], content, connected)
+            self._begin(content.array_records[key], content)
         base = training.base(content.array_records[key], key)
         require(node not in training.open.bases, f"the strategy sent node {node} two models to train in one round")
         training.open.bases[node] = base
@@ -88,7 +90,7 @@ class Outgoing:
             downlink="changes" if by_changes else "full",
         ).write(content)
 
-    def _begin(self, record: ArrayRecord, content: RecordDict, connected: Nodes) -> None:
+    def _begin(self, record: ArrayRecord, content: RecordDict) -> None:
         """The tensors of the first model are the layout, in the types of the model that the app began with."""
         terms = self.training.terms
         began = ArrayRecord({name: self.initial.get(name, array) for name, array in record.items()})
@@ -101,7 +103,7 @@ class Outgoing:
             local_steps=terms.local_steps,
             limits=terms.limits,
             budget=terms.budget,
-            uploads=None if terms.budget.run is None else len(connected()),  # the most that the first round can have
+            uploads=self.asked,
             largest=terms.largest_update,
             say=lambda text: LOG.warning("gammafl: %s", text),
         )

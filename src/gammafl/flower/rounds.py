@@ -65,6 +65,7 @@ class Rounds:
             self._abandon(trains)
         if trains:
             self._pending, self._last_train, self._left = True, trains[-1], {}
+            self.outgoing.asked = len(trains)
         return [self.outgoing.write(message, connected, timeout) for message in messages]
 
     def _begins_anew(self, trains: list[Message]) -> bool:
