@@ -36,7 +36,7 @@ class MessageForm:
 
     >>> form = MessageForm(dim=1000, values="ternary")
     >>> form.most_bytes(10), form.most_entries(40), form.most_bytes(form.most_entries(40))
-    (36, 13, 40)
+    (36, 14, 40)
     """
 
     dim: int

@@ -51,6 +51,10 @@ class Allowance:
             return 0.0
         return max(0.0, self.total - spent) * self.weights[closed] / self._following[closed]
 
+    def unplanned(self, spent: int, closed: int) -> float:
+        """Bytes that would be left over if all further rounds took what was planned for them."""
+        return self.total - spent - self.total * sum(self.weights[closed:]) / self._following[0]
+
     @cached_property
     def _following(self) -> list[float]:
         """The sum of the weights of each round and all later ones."""
