@@ -53,6 +53,22 @@ def test_run_writes_a_run_directory_and_says_what_came_out(
     assert json.loads((path / "summary.json").read_text())["method"] == method
 
 
+def test_a_budget_is_kept_by_run_and_compare_and_a_wrong_one_is_one_line(
+    in_tmp: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = gammafl("run", "logistic-mini", *QUICK, "--budget", "200 B/upload", "--json", capsys=capsys)
+    assert code == 0
+    assert json.loads(out.splitlines()[-1])["uplink_bytes"] <= 4 * 5 * 200
+    methods = ["--methods", "fedavg,stc:keep=0.1", "--budget", "200 B/upload", "--json"]
+    code, out, _ = gammafl("compare", "logistic-mini", *QUICK, *methods, capsys=capsys)
+    assert code == 0
+    assert all(summary["uplink_bytes"] <= 4 * 5 * 200 for summary in json.loads(out.splitlines()[-1]))
+    for wrong in ("64 kb/upload", "3 B/upload"):
+        code, _, err = gammafl("run", "logistic-mini", *QUICK, "--budget", wrong, "--out", "x", capsys=capsys)
+        assert code != 0
+        assert len(err.strip().splitlines()) == 1
+
+
 @pytest.mark.parametrize(("typed", "meant"), [("runn", "run"), ("data lst", "list")])
 def test_a_mistyped_command_is_answered_with_the_right_one_once(
     typed: str, meant: str, capsys: pytest.CaptureFixture[str]

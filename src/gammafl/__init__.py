@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gammafl import flower as flower
+    from gammafl.config.budget import Budget as Budget
     from gammafl.config.link import Link as Link
     from gammafl.core.compressors import Compressor as Compressor
     from gammafl.core.compressors import Dense as Dense
@@ -56,6 +57,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "gammafl.config.link": ("Link",),
+    "gammafl.config.budget": ("Budget",),
     "gammafl.core.compressors": (
         "Compressor",
         "Dense",

@@ -109,7 +109,12 @@ def test_bytes_in_the_records_are_those_of_the_messages() -> None:
 
     class Counting(InProcess):
         def exchange(
-            self, participants: Sequence[int], downlink: Downlink, round_number: int, moment: gf.Moment
+            self,
+            participants: Sequence[int],
+            downlink: Downlink,
+            round_number: int,
+            moment: gf.Moment,
+            most_bytes: int | None = None,
         ) -> Iterator[Upload]:
             uploads = list(super().exchange(participants, downlink, round_number, moment))
             lengths.append(sum(len(upload.payload) for upload in uploads))

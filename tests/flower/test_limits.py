@@ -21,7 +21,7 @@ METHOD = METHODS["top-k"]
 @pytest.mark.parametrize(
     ("limits", "reason"),
     [
-        (gammafl.flower.Limits(payload_bytes=20), "bytes where 20 are allowed"),
+        (gammafl.flower.Limits(payload_bytes=20), "no upload fits into 20 bytes"),
         (gammafl.flower.Limits(weight=5), "from 2⁻⁵³ to 5"),
     ],
     ids=str,
@@ -31,7 +31,11 @@ def test_what_an_upload_may_be_can_be_limited(limits: gammafl.flower.Limits, rea
         run(tmp_path, 2, method=METHOD, fraction_train=1.0, limits=limits)
 
 
-@pytest.mark.parametrize("limits", [gammafl.flower.Limits(entries=2), gammafl.flower.Limits(norm=0.5)], ids=str)
+@pytest.mark.parametrize(
+    "limits",
+    [gammafl.flower.Limits(entries=2), gammafl.flower.Limits(norm=0.5), gammafl.flower.Limits(payload_bytes=28)],
+    ids=str,
+)
 @pytest.mark.parametrize("name", ["fedavg", "top-k", "stc"])
 def test_honest_clients_stay_within_the_limits_and_keep_the_rest(
     name: str, limits: gammafl.flower.Limits, tmp_path: Path, applied: dict[str, Vector]

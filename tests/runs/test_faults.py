@@ -195,7 +195,12 @@ def test_the_training_loss_counts_each_client_once() -> None:
 
     class Repeats(InProcess):
         def exchange(
-            self, participants: Sequence[int], downlink: Downlink, round_number: int, moment: gf.Moment
+            self,
+            participants: Sequence[int],
+            downlink: Downlink,
+            round_number: int,
+            moment: gf.Moment,
+            most_bytes: int | None = None,
         ) -> Iterator[Upload]:
             first, second = super().exchange(participants, downlink, round_number, moment)
             yield from [first._replace(loss=losses[0])] * 2 + [second._replace(loss=losses[1])]

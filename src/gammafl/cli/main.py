@@ -45,6 +45,9 @@ Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated.")
 ]
 Config = Annotated[Path | None, typer.Option(help="Settings from a TOML file, such as a run's config.toml.")]
+BudgetOption = Annotated[
+    str | None, typer.Option(help="What clients may send: '64 kB/upload', '20 MB/run', or '2 kB/s, 30 s/round'.")
+]
 DataDir = Annotated[Path | None, typer.Option(help="Take the data set from this directory.")]
 Link = Annotated[
     str | None,
@@ -80,6 +83,7 @@ def run(
     set_: Set = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
     link: Link = None,
+    budget: BudgetOption = None,
     out: Annotated[Path | None, typer.Option(help="Run directory; a new one in runs/ by default.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run from its last checkpoint.")] = False,
     data_dir: DataDir = None,
@@ -89,7 +93,7 @@ def run(
     """Train one task with one method, and write a run directory."""
     from gammafl.config.layers import make_config
 
-    given = {"method": method, "seed": seed, "link": link}
+    given = {"method": method, "seed": seed, "link": link, "budget": budget}
     settings = make_config(*_layers(task, config, set_), {k: v for k, v in given.items() if v is not None})
     from gammafl.report.tables import run_table
     from gammafl.runs.progress import show_progress
@@ -130,6 +134,7 @@ def compare(
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each in a process.")] = os.cpu_count() or 1,
     config: Config = None,
     set_: Set = None,
+    budget: BudgetOption = None,
     out: Annotated[Path | None, typer.Option(help="Directory; a new one in runs/ by default.")] = None,
     data_dir: DataDir = None,
     as_json: Json = False,
@@ -144,7 +149,7 @@ def compare(
     if "k" in layers[2].get("compression", {}):
         raise InputError("compare gives Top-k and STC the k that sends as many entries as γ-FedHT; leave out its --set")
     base: dict[str, Any] = {}
-    for layer in layers:
+    for layer in [*layers, {} if budget is None else {"budget": budget}]:
         base = merge(base, layer)
     base |= {} if link is None else {"link": link}
     if target is not None and "link" not in base:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from gammafl.config.budget import Budgets
 from gammafl.config.link import Link
 from gammafl.config.link_trace import Links, as_links, is_trace
 from gammafl.config.optimizers import LocalOptimizer, NoServerOptimizer, ServerOptimizer
@@ -233,6 +234,12 @@ class RunConfig(Settings):
         "they last got it; a method, such as gamma-fedht-q:keep=0.04: what it keeps of the difference to what clients "
         "have",
     )
+    budget: str | list[str] | dict[str, str] | None = Field(
+        None,
+        description="what clients may send: 64 kB/upload (none is longer), 20 MB/run (what all come to), or 2 kB/s "
+        "with 30 s/round; several with commas between. A table has one for each client, and one for all: "
+        'budget.all="20 MB/run"',
+    )
     link: str | None = Field(
         None,
         description="between clients and server, for a virtual clock that changes no result: '1 Mbit/s up, 10 Mbit/s "
@@ -276,6 +283,7 @@ class RunConfig(Settings):
     def _consistent(self) -> "RunConfig":
         self.resolved_method()
         self.resolved_downlink()
+        self.resolved_budgets()
         if self.iterations % self.local_steps:
             raise ValueError(
                 f"iterations ({self.iterations}) must be a multiple of local_steps ({self.local_steps}):"
@@ -294,6 +302,10 @@ class RunConfig(Settings):
     def resolved_link(self) -> Links | None:
         """The links for the virtual clock; a trace is read."""
         return None if self.link is None else as_links(self.link)
+
+    def resolved_budgets(self) -> Budgets:
+        """What clients may send."""
+        return Budgets.of(self.budget, self.clients)
 
     @property
     def usual_level(self) -> str:

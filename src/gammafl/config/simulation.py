@@ -22,6 +22,7 @@ class SimulationConfig(Settings):
     method_parts: str
     downlink: str = "full"
     link: str | None = None
+    budget: dict[str, str] | None = None
     stepsize: str
     seed: int = Field(ge=0)
     iterations: AtLeastOne

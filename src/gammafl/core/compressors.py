@@ -39,6 +39,9 @@ class Compressor(ABC):
     leaves_a_rest: bool = True
     """Whether anything is ever left for a memory to remember."""
 
+    follows_keep: bool = False
+    """Whether `take` keeps what `moment.keep` says, where it says so: then a run's byte budget can steer it."""
+
     def __init_subclass__(cls) -> None:
         """A subclass of ours that has a `take` of its own is not passed over by our fused `add_and_take`."""
         if "take" in vars(cls) and "add_and_take" not in vars(cls):
@@ -96,6 +99,8 @@ class Thresholding(Compressor):
     Where the moment says how much to keep (`moment.keep`), λ_t is what just so many entries reach. Then
     max(1, round(keep·d)) are kept, fewer only where fewer are not zero. Among equal magnitudes `moment.key` chooses.
     """
+
+    follows_keep = True
 
     @abstractmethod
     def threshold(self, moment: Moment) -> float:
@@ -172,8 +177,10 @@ class TopK(Compressor):
     """Keeps the k entries of largest magnitude; among equals the first. Zeros are never sent.
 
     `k` is a count (int) or a fraction of d (float, ⌈k·d⌉ entries). With `scope="tensor"` each tensor of the model keeps
-    ⌈share·size⌉ of its own entries, share = k or k/d.
+    ⌈share·size⌉ of its own entries, share = k or k/d. Where the moment says how much to keep, that is k.
     """
+
+    follows_keep = True
 
     k: int | float
     scope: Scope = "global"
@@ -202,11 +209,11 @@ class TopK(Compressor):
         return TopK.add_and_take(self, np.zeros_like(vector), vector, moment)
 
     def add_and_take(self, delta: Vector, residual: Vector, moment: Moment) -> SparseUpdate:
-        size = residual.size
+        size, kept = residual.size, self.k if moment.keep is None else moment.keep
         if self.scope == "global":
-            k = self.k if isinstance(self.k, int) else _ceil_share(_exact(self.k), size)
+            k = kept if isinstance(kept, int) else _ceil_share(_exact(kept), size)
             return SparseUpdate.of_checked(size, *largest.add_and_take_largest(delta, residual, k))
-        share = Fraction(self.k, max(1, size)) if isinstance(self.k, int) else _exact(self.k)
+        share = Fraction(kept, max(1, size)) if isinstance(kept, int) else _exact(kept)
         indices, values = [], []
         for start, stop in pairwise(accumulate(self.parts(size, moment), initial=0)):
             k = _ceil_share(share, stop - start)

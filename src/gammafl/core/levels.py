@@ -91,7 +91,7 @@ class UploadLevel(Level):
         return min(1.0, self.keep * moment.scale * spread_at(*gammas) / 2)
 
     def told(self, moment: Moment) -> Moment:
-        return replace(moment, keep=self.planned(moment))
+        return replace(moment, keep=self.planned(moment)) if moment.keep is None else moment
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class RunLevel(Level):
         return self.keep
 
     def told(self, moment: Moment) -> Moment:
-        return replace(moment, keep=self.keep) if self.asks(moment) else moment
+        return replace(moment, keep=self.keep) if self.asks(moment) and moment.keep is None else moment
 
     def asks(self, moment: Moment) -> bool:
         return moment.scale == 0

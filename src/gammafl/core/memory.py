@@ -69,6 +69,10 @@ class ClientMemory(ABC):
     def remove(self, update: SparseUpdate) -> None:
         """`update` is sent in place of the one that `propose` returned, which was taken back."""
 
+    @abstractmethod
+    def wanted(self, update: SparseUpdate) -> Vector:
+        """What the values of `update`, which `propose` returned last, were before they were rounded."""
+
     def commit(self, update: SparseUpdate) -> None:
         """`update` counted; called only where the memory is `mirrored`."""
         raise NotImplementedError
@@ -144,6 +148,10 @@ class Residual(ClientMemory):
         require(update.dim == self.dim, f"an update of {update.dim} elements for a residual of {self.dim}")
         self.residual[slice(None) if update.entire else update.indices] -= update.values
 
+    def wanted(self, update: SparseUpdate) -> Vector:
+        """Of values that are sent as they are, themselves: what else is there the compressor did not want to send."""
+        return update.values if self.method.values.exact else update.values + self.residual[update.indices]
+
     def state(self) -> dict[str, Vector]:
         return {RESIDUAL: self.residual} if self.remembers else {}
 
@@ -167,13 +175,20 @@ class Residual(ClientMemory):
 
 
 class Forgetting(Residual):
-    """No memory: the rest of each update is dropped. One that did not count is added to the next update."""
+    """No memory: the rest of each update is dropped. What did not count or had no room is added to the next update."""
+
+    _wanted: Vector | None = None
+    """Of the last update, before it was rounded."""
 
     def propose(self, delta: Any, moment: Moment, largest: float | None = None) -> SparseUpdate:
         update = super().propose(delta, moment, largest)
+        self._wanted = super().wanted(update)
         self.residual[:] = 0
         self._bound, self.remembers = 0.0, False
         return update
+
+    def wanted(self, update: SparseUpdate) -> Vector:
+        return update.values if self._wanted is None else self._wanted
 
 
 def as_vector(value: Any, dim: int, name: str) -> Vector:

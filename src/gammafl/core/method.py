@@ -108,6 +108,8 @@ class Method:
         >>> Method(Dense()).planned(Moment())
         1.0
         """
+        if moment.keep is not None and self.compressor.follows_keep:
+            return moment.keep
         return self.compressor.planned(moment) if self.level is None else self.level.planned(moment)
 
     def add_and_take(self, delta: Vector, residual: Vector, moment: Moment) -> SparseUpdate:
@@ -135,14 +137,27 @@ class Method:
         if exact.entire:  # zeros have no sign to send
             kept = np.flatnonzero(exact.values).astype(np.uint32)
             exact = SparseUpdate(exact.dim, kept, exact.values[kept])
+        values = self._rounded_values(exact, moment)
+        rest[exact.indices] += exact.values - values
+        return SparseUpdate(exact.dim, exact.indices, values)
+
+    def _rounded_values(self, exact: SparseUpdate, moment: Moment) -> Vector:
         values = self.values.round(exact, self.compressor.parts(exact.dim, moment))
         if type(self.values) not in PROVEN:
             name, shape = type(self.values).__name__, exact.values.shape
             fits = isinstance(values, np.ndarray) and values.shape == shape and values.dtype.kind == "f"
             require(fits, f"{name}.round must return {len(exact)} floats as a numpy vector, one for each value")
             require(bool(np.isfinite(values).all()), f"{name}.round returned values that are not finite")
-        rest[exact.indices] += exact.values - values
-        return SparseUpdate(exact.dim, exact.indices, values)
+        return values
+
+    def rounded(self, exact: SparseUpdate, moment: Moment) -> SparseUpdate:
+        """`exact` with its values as they would be sent; those of tensors that are sent whole stay as they are."""
+        head = exact.dim - (0 if moment.layout is None else moment.layout.tail)
+        split = int(np.searchsorted(exact.indices, head))
+        if self.values.exact or not split:
+            return exact
+        values = self._rounded_values(SparseUpdate(head, exact.indices[:split], exact.values[:split]), moment)
+        return SparseUpdate(exact.dim, exact.indices, np.concatenate([values, exact.values[split:]]))
 
     def __call__(self, vector: Any, moment: Moment | None = None) -> SparseUpdate:
         """What would be sent of `vector` (numpy's, torch's on the CPU, or a list), which is left as it is.

@@ -18,7 +18,7 @@ class Moment:
     scale        what a threshold is multiplied by: the number that a level has found (`core/levels.py`)
     layout       the tensors of the vector; None where nobody said
     key          64 random bits for this client and round: np.random.default_rng(moment.key)
-    keep         the fraction of the entries that a threshold is to keep, whatever its λ; None: its λ decides
+    keep         the fraction of the entries that is to be kept, whatever the compressor's own λ or k; None: they decide
     """
 
     t: int = 0
@@ -90,6 +90,8 @@ class Schedule:
         """γ_0 and γ_T."""
         return float(self.stepsize(0)), float(self.stepsize(self.iterations))
 
-    def moment(self, t: int, scale: float = 1.0, layout: Layout | None = None, key: int = 0) -> Moment:
+    def moment(
+        self, t: int, scale: float = 1.0, layout: Layout | None = None, key: int = 0, keep: float | None = None
+    ) -> Moment:
         """The moment at iteration t."""
-        return Moment(t, float(self.stepsize(t)), *self.ends, self.iterations, scale, layout, key)
+        return Moment(t, float(self.stepsize(t)), *self.ends, self.iterations, scale, layout, key, keep)

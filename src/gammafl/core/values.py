@@ -12,6 +12,7 @@ import numpy as np
 
 from gammafl.core.arrays import Vector
 from gammafl.core.sparse import SparseUpdate
+from gammafl.core.wire import ValueCoding
 
 HALF_MAX = float(np.finfo(np.float16).max)
 
@@ -24,6 +25,9 @@ class Values(ABC):
 
     paper_bits: int = 32
     """Bits of one kept value in the paper's own accounting, which counts no positions."""
+
+    coding: ValueCoding = "f32"
+    """A coding of the wire that can hold whatever `round` returns. "ternary": one magnitude in each part."""
 
     @abstractmethod
     def round(self, update: SparseUpdate, sizes: Sequence[int]) -> Vector:
@@ -46,6 +50,7 @@ class Half(Values):
     """16-bit floats, which the wire sends in half the space."""
 
     paper_bits = 16
+    coding = "f16"
 
     def round(self, update: SparseUpdate, sizes: Sequence[int]) -> Vector:
         return np.clip(update.values, -HALF_MAX, HALF_MAX).astype(np.float16).astype(np.float32)
@@ -56,6 +61,7 @@ class Ternary(Values):
     """μ·sign, where μ is the mean magnitude of the kept values (of each part): the quantiser of STC and γ-FedHT-Q."""
 
     paper_bits = 2
+    coding = "ternary"
 
     def round(self, update: SparseUpdate, sizes: Sequence[int]) -> Vector:
         magnitudes = np.abs(update.values)

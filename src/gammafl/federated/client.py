@@ -12,7 +12,8 @@ from gammafl.core.memory import RESIDUAL, ClientMemory
 from gammafl.core.moment import Moment
 from gammafl.core.scatter import root_mean_square
 from gammafl.core.sparse import SparseUpdate
-from gammafl.core.wire import PositionCoding, decode, encode
+from gammafl.core.wire import PositionCoding, decode
+from gammafl.federated.budget import fit
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.task import LocalUpdate
 
@@ -26,6 +27,9 @@ class Report(NamedTuple):
     update_size: float | None = None
     residual_size: float | None = None
     """Root mean squares of the update and of what is left, from a sample; told now and then."""
+
+    capped: bool | None = None
+    """Whether there was no room for all that the method wanted to send."""
 
 
 NO_REPORT = Report()
@@ -54,11 +58,9 @@ def make_payload(
 ) -> tuple[bytes, Report]:
     """Compress with memory at the end of the round (lines 11-13), and encode (line 14)."""
     update = memory.propose(local.delta, moment, local.largest)
-    fitting = limits.fit(update)
-    if fitting is not update:
-        memory.take_back(update)
-        memory.remove(fitting)
-    return encode(fitting, positions), _report(local, memory, fitting, moment)
+    fitted = fit(memory, update, moment, limits, positions)
+    report = _report(local, memory, fitted.update, moment)
+    return fitted.payload, report._replace(capped=True) if fitted.capped else report
 
 
 def _report(local: LocalUpdate, memory: ClientMemory, update: SparseUpdate, moment: Moment) -> Report:
@@ -71,7 +73,8 @@ def _report(local: LocalUpdate, memory: ClientMemory, update: SparseUpdate, mome
     smallest = _smallest(update, residual, moment) if asked else None
     if residual is None or not sized:
         return Report(smallest)
-    return Report(smallest, *(root_mean_square(vector, moment.key) for vector in (local.delta, residual)))
+    update_size, residual_size = (root_mean_square(vector, moment.key) for vector in (local.delta, residual))
+    return Report(smallest, update_size, residual_size)
 
 
 def _smallest(update: SparseUpdate, residual: Vector | None, moment: Moment) -> float | None:

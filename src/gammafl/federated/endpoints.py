@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from gammafl.config.budget import Budget
 from gammafl.core import aggregate, kernels
 from gammafl.core.arrays import Vector
 from gammafl.core.compressors import Compressor
@@ -22,6 +23,7 @@ from gammafl.core.errors import InputError, WireError, require
 from gammafl.core.method import Method
 from gammafl.core.moment import Schedule
 from gammafl.core.wire import decode
+from gammafl.federated.budget import Pace, own_budget
 from gammafl.federated.client import Outbox, start_after_loss
 from gammafl.federated.exchange import Answer, ClientFacts, ClientState, Offer, report_facts
 from gammafl.federated.limits import NO_LIMITS, Limits
@@ -49,6 +51,7 @@ class Client:
     name     what the server calls it
     method   the same as the server's
     like     the model: a torch module, a dict of tensors or arrays, a vector, or a number of elements
+    budget   what this client may send, "64 kB/upload" or "2 kB/s"; what the server's offer says holds too
 
     >>> import numpy as np
     >>> method = resolve("top-k:k=2")
@@ -63,9 +66,12 @@ class Client:
     ([-5.0, 0.0, 0.0, 0.0, -4.0], [0.0, 1.0, 2.0, 3.0, 0.0])
     """
 
-    def __init__(self, name: str, method: Method | Compressor | str, like: Any) -> None:
+    def __init__(
+        self, name: str, method: Method | Compressor | str, like: Any, *, budget: str | Budget | None = None
+    ) -> None:
         _require_name(name)
         self.name = name
+        self.budget = own_budget(budget)
         self.method = resolve(method)
         self.layout = layout_like(like)
         self._state = ClientState.new(self.method, self.layout.dim, "")
@@ -98,7 +104,8 @@ class Client:
             flatten(before, self.layout, "before"), flatten(after, self.layout, "after"), delta
         )
         again, _ = self._state.settle(offer, self.name)
-        payload = self._state.send(LocalUpdate(delta, 0.0, largest), offer, self.layout, self.name, again)
+        local = LocalUpdate(delta, 0.0, largest)
+        payload = self._state.send(local, offer, self.layout, self.name, again, self.budget)
         answer = Answer(
             name=self.name,
             incarnation=self._state.incarnation,
@@ -116,7 +123,8 @@ class Client:
         fits = offer.dim == self.layout.dim and offer.layout in (None, self.layout.fingerprint())
         require(fits, "the server's model has other tensors than this client's; give both the same `like`")
         if offer.training != self._state.training:
-            self._state = ClientState.new(self.method, self.layout.dim, offer.training)
+            pace, self._state = self._state.pace, ClientState.new(self.method, self.layout.dim, offer.training)
+            self._state.pace = pace
         if (reason := self._state.distrust(offer, "this client")) is not None:
             LOG.warning("gammafl: client %s starts clean: %s", self.name, reason)
             self._state = ClientState.new(self.method, self.layout.dim, offer.training, offer.round - 1)
@@ -138,6 +146,8 @@ class Client:
             address=state.address,
             training=state.training,
             method=described(self.method),
+            sent_at=state.pace.at,
+            owed_bytes=state.pace.owed,
         )
         return {"tensors": tensors, "facts": facts.model_dump()}
 
@@ -154,7 +164,8 @@ class Client:
             outbox = Outbox(self.method.memory.client(self.method, dim, vectors), facts.number, payload)
         except ValueError as error:
             raise InputError(f"not a state of this client ({error})") from None
-        self._state = ClientState(outbox, facts.incarnation, facts.round, facts.address, facts.training)
+        pace = Pace(facts.sent_at, facts.owed_bytes)
+        self._state = ClientState(outbox, facts.incarnation, facts.round, facts.address, facts.training, pace)
 
     def save(self, path: str | Path) -> None:
         """Writes the state so that a crash at any instant leaves the old file or the new one.
@@ -200,6 +211,8 @@ class Server:
     like          the model: a torch module, a dict of tensors or arrays, a vector, or a number of elements
     local_steps   E: a round ends at iteration t = round · local_steps
     limits        what an upload may be at the most
+    budget        what clients may send: "64 kB/upload" (none is longer), "20 MB/run" (what all come to), "2 kB/s"
+    uploads       how many a round has, for a run's budget; by default found after the first round
     """
 
     def __init__(
@@ -210,6 +223,8 @@ class Server:
         *,
         local_steps: int = 1,
         limits: Limits = NO_LIMITS,
+        budget: str | Budget | None = None,
+        uploads: int | None = None,
     ) -> None:
         whole = isinstance(local_steps, int) and local_steps >= 1
         require(whole, f"local_steps must be a whole number of at least 1, got {local_steps}")
@@ -220,7 +235,15 @@ class Server:
         )
         self.method = resolve(method)
         self.layout = layout_like(like)
-        self._exchange = ServerExchange(self.method, schedule, self.layout, local_steps=local_steps, limits=limits)
+        self._exchange = ServerExchange(
+            self.method,
+            schedule,
+            self.layout,
+            local_steps=local_steps,
+            limits=limits,
+            budget=Budget.of(budget),
+            uploads=uploads,
+        )
 
     @property
     def round(self) -> int:
@@ -301,7 +324,7 @@ def _require_name(name: str) -> None:
 
 def _closed(answer: Answer, payload: bytes) -> bytes:
     """The upload of an answer and a message."""
-    head = answer.model_dump_json().encode()
+    head = answer.model_dump_json(exclude_none=True).encode()
     return MAGIC + HEAD.pack(zlib.crc32(head + payload), len(head)) + head + payload
 
 

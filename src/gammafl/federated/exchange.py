@@ -7,15 +7,18 @@ upload is open until an offer tells what became of it. This is the one protocol 
 
 import secrets
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from time import time as wall_clock
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
+from gammafl.config.budget import NO_BUDGET, Budget
 from gammafl.core.layout import Layout
 from gammafl.core.method import Method
 from gammafl.core.moment import Moment, key_of
 from gammafl.core.sparse import SparseUpdate
+from gammafl.federated.budget import Pace, limits_of, require_possible
 from gammafl.federated.client import Outbox, Report
 from gammafl.federated.limits import Limits
 from gammafl.federated.receipts import Address, Receipt, Sender, digest
@@ -65,12 +68,24 @@ class Offer(Facts):
 
     entries: Count | None = None
     norm: float | None = None
+    payload_bytes: Annotated[int, Field(ge=1, le=2**62)] | None = None
     """What an upload may be at the most."""
+
+    rate: Annotated[float, Field(gt=0, le=2**62)] | None = None
+    """Bytes a second that the client may send."""
+
+    keep: Annotated[float, Field(gt=0, le=1)] | None = None
+    """The fraction of the entries that is to be kept, where the server says it (`Moment`)."""
 
     def moment(self, layout: Layout) -> Moment:
         """What the method is told, for a model of this layout."""
         gammas = self.gamma, self.first_gamma, self.last_gamma
-        return Moment(self.iteration, *gammas, self.iterations, self.scale, layout)
+        return Moment(self.iteration, *gammas, self.iterations, self.scale, layout, keep=self.keep)
+
+    @property
+    def limits(self) -> Limits:
+        """What an upload may be at the most, whenever it is made."""
+        return Limits(self.payload_bytes, self.entries, self.norm)
 
     def receipt(self, incarnation: str) -> Receipt | None:
         """What the server has of the client of that incarnation; None if it did not say."""
@@ -92,6 +107,7 @@ def run_facts(moment: Moment) -> dict[str, Any]:
         "last_gamma": moment.last_gamma,
         "iterations": moment.iterations,
         "scale": moment.scale,
+        "keep": moment.keep,
     }
 
 
@@ -115,11 +131,12 @@ class Answer(Facts):
     smallest: Size | None = None
     update_size: Size | None = None
     residual_size: Size | None = None
+    capped: bool | None = None
     """What the client tells of its upload (`federated/client.py`, `Report`)."""
 
     @property
     def report(self) -> Report:
-        return Report(self.smallest, self.update_size, self.residual_size)
+        return Report(self.smallest, self.update_size, self.residual_size, self.capped)
 
     @property
     def who(self) -> Sender:
@@ -147,6 +164,9 @@ class ClientFacts(Facts):
     address: int | str
     training: Annotated[str, Field(max_length=128)]
     method: str
+    sent_at: float = 0.0
+    owed_bytes: Size = 0.0
+    """Of its `Pace`."""
 
 
 @dataclass
@@ -165,6 +185,9 @@ class ClientState:
 
     training: str = ""
     """The training that all this belongs to."""
+
+    pace: Pace = field(default_factory=lambda: Pace(wall_clock()))
+    """When the last upload was made, for a client with a rate."""
 
     @classmethod
     def new(cls, method: Method, dim: int, training: str, round_number: int = 0) -> "ClientState":
@@ -195,12 +218,26 @@ class ClientState:
             return Settled(again=True)
         return Settled(lost=self.outbox.settle(receipt.accepted if receipt else 0))
 
-    def send(self, local: LocalUpdate, offer: Offer, layout: Layout, address: Address, again: bool) -> bytes:
-        """The next upload (Algorithm 1, lines 11-14); or the open one again, and the new update waits its turn."""
-        limits = Limits(entries=offer.entries, norm=offer.norm)
+    def send(
+        self,
+        local: LocalUpdate,
+        offer: Offer,
+        layout: Layout,
+        address: Address,
+        again: bool,
+        own_budget: Budget = NO_BUDGET,
+    ) -> bytes:
+        """The next upload (Algorithm 1, lines 11-14); or the open one again, and the new update waits its turn.
+
+        It keeps to the offer, and to a budget of the client's own.
+        """
         outbox, key = self.outbox, key_of(zlib.crc32(self.incarnation.encode()), offer.round)
-        moment = replace(offer.moment(layout), key=key)
+        budget, now = own_budget.within(Budget(rate=offer.rate)), wall_clock()
+        moment, limits = replace(offer.moment(layout), key=key), limits_of(budget, offer.limits, self.pace, now)
+        require_possible(outbox.memory.method, layout, limits_of(budget, offer.limits))
         payload = outbox.send_again(local) if again else outbox.send(local, moment, limits)
+        if budget.rate is not None:
+            self.pace = self.pace.after(budget.rate, now, len(payload))
         self.address = SEVERAL if again else address
         self.round = offer.round
         return payload

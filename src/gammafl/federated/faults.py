@@ -25,7 +25,12 @@ class Faulty(InProcess):
     """Carries messages as `InProcess` does, to clients and over a network that fail."""
 
     def exchange(
-        self, participants: Sequence[int], downlink: Downlink, round_number: int, moment: Moment
+        self,
+        participants: Sequence[int],
+        downlink: Downlink,
+        round_number: int,
+        moment: Moment,
+        most_bytes: int | None = None,
     ) -> Iterator[Upload]:
         rng = seeds.generator(self.plan.seed, "faults", round_number)
         self._fates = dict(zip(participants, draw(self.plan.faults, len(participants), rng), strict=True))
@@ -33,7 +38,7 @@ class Faulty(InProcess):
         for client in present:
             if self._fates[client] == "forgetful":
                 downlink.forget(client)
-        for upload in super().exchange(present, downlink, round_number, moment):
+        for upload in super().exchange(present, downlink, round_number, moment, most_bytes):
             yield from _carried(upload, self._fates[upload.client], rng)
 
     def upload(self, client: int, local: LocalUpdate, round_number: int) -> list[Upload]:

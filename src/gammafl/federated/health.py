@@ -56,8 +56,9 @@ class Health:
     []
     """
 
-    def __init__(self, method: Method, layout: Layout, limits: Limits = NO_LIMITS) -> None:
+    def __init__(self, method: Method, layout: Layout, limits: Limits = NO_LIMITS, budgeted: bool = False) -> None:
         self._method, self._size = method, max(1, layout.dim - layout.tail)
+        self._bytes_decide = budgeted or limits.payload_bytes is not None
         self._most = self._size if limits.entries is None else limits.entries - layout.tail
         self._uploads, self._kept, self._planned = 0, 0.0, 0.0
         self._ratios: list[float] = []
@@ -91,7 +92,7 @@ class Health:
         return f"every upload of the round is empty: {cure}"
 
     def _off_plan(self, plan: float | None) -> str | None:
-        if plan is None or self._uploads < FIRST:
+        if plan is None or self._bytes_decide or self._uploads < FIRST:
             return None
         kept, planned = self._kept / self._uploads, self._planned / self._uploads
         if planned / OFF <= kept <= OFF * planned:

@@ -2,11 +2,14 @@
 
 from collections.abc import Collection, Iterator, Sequence
 
+from gammafl.config.budget import NO_BUDGET, Budget
 from gammafl.core.arrays import Vector
 from gammafl.core.moment import Moment, key_of
 from gammafl.federated import server
+from gammafl.federated.budget import Pace, limits_of
 from gammafl.federated.client import Upload, start_after_loss
 from gammafl.federated.downlink import Downlink
+from gammafl.federated.limits import Limits
 from gammafl.federated.plan import Plan
 from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.sampling import Sampling
@@ -26,13 +29,19 @@ class InProcess:
         self.timing = timing or Timing()
         self._sampling = Sampling(plan)
         self._made: list[Upload] = []
-        self._moment = Moment()
+        self._moment, self._round_budget = Moment(), NO_BUDGET
         self.delivered = 0
         self.down_bytes: dict[int, int] = {}
 
     def exchange(
-        self, participants: Sequence[int], downlink: Downlink, round_number: int, moment: Moment
+        self,
+        participants: Sequence[int],
+        downlink: Downlink,
+        round_number: int,
+        moment: Moment,
+        most_bytes: int | None = None,
     ) -> Iterator[Upload]:
+        self._round_budget = Budget(upload=most_bytes)
         self._made, self._moment = [], moment.keyed(key_of(self.plan.seed, round_number))
         self.down_bytes = {client: downlink.deliver(client).size for client in participants}
         self.delivered = sum(self.down_bytes.values())
@@ -57,16 +66,39 @@ class InProcess:
 
     def upload(self, client: int, local: LocalUpdate, round_number: int) -> list[Upload]:
         """What the client makes of its training: one upload."""
-        limits, positions = self.plan.upload_limits, self.plan.positions
+        limits = self._limits(client, round_number)
         moment = self._moment.keyed(key_of(client, key=self._moment.key))
         outbox = self.residuals.outbox(client)
-        payload = outbox.send(local, moment, limits, positions)
+        payload = outbox.send(local, moment, limits, self.plan.positions)
+        self._pay(client, round_number, len(payload))
         self.residuals.lost.pop(client, None)  # it is in this one
         return [Upload(client, payload, local.loss, round_number, outbox.report)]
 
     @property
     def up_bytes(self) -> dict[int, int]:
         return {upload.client: len(upload.payload) for upload in self._made}
+
+    def _limits(self, client: int, round_number: int) -> Limits:
+        """What the upload may be at the most, in this round."""
+        limits = limits_of(self._round_budget, self.plan.own_limits.get(client, self.plan.limits))
+        budget = self.plan.budgets.of_client(client)
+        if budget.rate is None:
+            return limits
+        return limits_of(budget, limits, self._pace(client, round_number), self._now(client, round_number))
+
+    def _pay(self, client: int, round_number: int, sent: int) -> None:
+        """The client sent so many bytes over its link, whatever becomes of them."""
+        if (rate := self.plan.budgets.of_client(client).rate) is not None:
+            pace = self._pace(client, round_number)
+            self.residuals.paces[client] = pace.after(rate, self._now(client, round_number), sent)
+
+    def _pace(self, client: int, round_number: int) -> Pace:
+        """Of a client that never sent anything: its link is idle since the round began."""
+        return self.residuals.paces.get(client) or Pace(self._now(client, round_number - 1))
+
+    def _now(self, client: int, round_number: int) -> float:
+        """Seconds from the beginning of the run to the end of a round."""
+        return (round_number + 1) * (self.plan.budgets.of_client(client).round_seconds or 0.0)
 
     def settle(self, accepted: Collection[int]) -> None:
         """The clients are idle until a round picks them again: they can hear of their uploads at once."""

@@ -7,6 +7,16 @@ warm-up and steers it, so that uploads keep what was planned on average over the
 
 where `spent` is what the round's uploads kept on average, and `left` is what is left of the plan for a round. A larger
 exponent oscillates: a small change of λ releases what has gathered just under it.
+
+Where a run has a byte budget (`config/budget.py`), bytes are the target in place of `keep`. At level "run" `spent` and
+`left` are bytes of an upload. All other methods, and the warm-up, are told how much to keep (`Moment.keep`):
+
+    keep·d = left / (bytes of an entry in the last round)
+
+which corrects itself: `left` is what the budget still has, by the weights of the rounds that are left. Level "run"
+alone would miss the budget of a short run. So no upload of it is longer than four times what is left for one, which
+spreads what gathered under λ over some rounds. And in the last 2% of the rounds its uploads are told what to keep; in
+the last tenth where the run is off its budget by more than 1%.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,13 +27,14 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field
 
 from gammafl.core.compressors import Thresholding
-from gammafl.core.errors import InputError
+from gammafl.core.errors import InputError, require
 from gammafl.core.layout import Layout
 from gammafl.core.levels import RunLevel
 from gammafl.core.memory import FLOAT32_MAX
 from gammafl.core.method import Method
 from gammafl.core.moment import Moment, Schedule
 from gammafl.core.sparse import SparseUpdate
+from gammafl.federated.allowance import Allowance
 from gammafl.federated.client import NO_REPORT, Report
 from gammafl.files.reading import Count, Facts, checked
 
@@ -31,6 +42,11 @@ EXPONENT = 0.02
 FACTOR = 4.0
 """No upload counts more than so many times the plan or the round's median, and no round is thought farther from it."""
 
+LANDING, EARLY_LANDING = 0.02, 0.1
+"""The last part of a run with a byte budget, in which uploads are told how much to keep: a tenth where the run is off
+its budget by more than `OFF`, since a tenth in every run cost half a point of accuracy."""
+
+OFF = 0.01
 Size = Annotated[float, Field(ge=0)]
 
 
@@ -43,10 +59,27 @@ class Sent(NamedTuple):
     report: Report = NO_REPORT
     """What the client says itself."""
 
+    payload_bytes: int = 0
+
     @classmethod
-    def of(cls, update: SparseUpdate, layout: Layout, report: Report) -> "Sent":
+    def of(cls, update: SparseUpdate, layout: Layout, report: Report, payload: bytes = b"") -> "Sent":
         """Of an upload for a model of this layout."""
-        return cls(max(0.0, (len(update) - layout.tail) / max(1, layout.dim - layout.tail)), report)
+        kept = max(0.0, (len(update) - layout.tail) / max(1, layout.dim - layout.tail))
+        return cls(kept, report, len(payload))
+
+
+class Spending(Facts):
+    """What a run's budget remembers."""
+
+    bytes: Count = 0
+    uploads: Count = 0
+    """Of all rounds so far."""
+
+    entry_bytes: Size | None = None
+    """Of an entry in the last round that had some."""
+
+    lands: bool = False
+    """Whether what is left of the budget decides how much uploads keep, to the end."""
 
 
 class LevelState(Facts):
@@ -61,6 +94,8 @@ class LevelState(Facts):
 
     found: list[Size] = Field(default_factory=list)
     """λ/shape(t) of each upload of the warm-up."""
+
+    spending: Spending | None = None
 
 
 class Controller:
@@ -78,32 +113,108 @@ class Controller:
     0.7
     """
 
-    def __init__(self, method: Method, dim: int, schedule: Schedule, rounds: int) -> None:
+    def __init__(
+        self, method: Method, dim: int, schedule: Schedule, rounds: int, allowance: Allowance | None = None
+    ) -> None:
         self._level = method.level if isinstance(method.level, RunLevel) else None
-        self._compressor, self._rounds = method.compressor, rounds
-        self._state = LevelState(scale=method.scale(dim, schedule))
+        self._compressor, self._rounds, self._allowance = method.compressor, rounds, allowance
+        spending = None if allowance is None else Spending()
+        self._state = LevelState(scale=method.scale(dim, schedule), spending=spending)
 
     @property
     def scale(self) -> float:
         """`Moment.scale` of the next round; 0 as long as level "run" has not found it."""
         return self._state.scale
 
+    @property
+    def keep(self) -> float | None:
+        """`Moment.keep` of the next round, where a run's budget says it; None where the method decides."""
+        allowance, spending, left = self._allowance, self._state.spending, self._left_for_an_upload()
+        if allowance is None or spending is None or left is None or self._by_threshold:
+            return None
+        size = allowance.form.dim - allowance.form.whole
+        if spending.entry_bytes is None:
+            entries: float = allowance.form.most_entries(left)
+        else:
+            entries = (left - allowance.form.smallest) / max(spending.entry_bytes, 1 / 8)
+        return min(max(entries, 1.0), size) / max(1, size)
+
+    @property
+    def most_bytes(self) -> int | None:
+        """What an upload of the next round may take at the most, where its threshold alone would not see to it."""
+        left = self._left_for_an_upload()
+        if self._allowance is None or left is None or not self._by_threshold:
+            return None
+        return int(max(FACTOR * left, self._allowance.form.most_bytes(1)))
+
+    @property
+    def _by_threshold(self) -> bool:
+        """Whether λ decides how much the next uploads keep."""
+        lands = self._state.spending is not None and self._state.spending.lands
+        return self._level is not None and self.scale > 0 and not lands
+
     def observe(self, moment: Moment, uploads: Sequence[Sent]) -> None:
         """A round is closed: it ended at `moment`, and these uploads counted."""
-        if self._level is None:
+        if self._level is None and self._allowance is None:
             return
-        state, plan = self._state, self._level.keep
-        spent = _spent([upload.kept for upload in uploads], plan)
+        state, steered = self._state, {}
+        if self._level is not None:
+            steered = self._steered(self._level, moment, uploads)
+        self._state = state.model_copy(
+            update={"rounds": state.rounds + 1, "spending": self._spending(uploads), **steered}
+        )
+
+    def _steered(self, level: RunLevel, moment: Moment, uploads: Sequence[Sent]) -> dict[str, Any]:
+        """What level "run" remembers of the round: its scale first of all."""
+        state, plan = self._state, level.keep
+        spent, found = _spent([upload.kept for upload in uploads], plan), list[float]()
         if state.scale > 0:
-            left = (plan * self._rounds - state.spent) / max(1, self._rounds - state.rounds)
-            left = min(max(left, plan / FACTOR), FACTOR * plan)
-            scale, found = state.scale * min(max(spent / left, 1 / FACTOR), FACTOR) ** EXPONENT, []
+            ratio = self._ratio_of_bytes(uploads)
+            if ratio is None:
+                left = (plan * self._rounds - state.spent) / max(1, self._rounds - state.rounds)
+                ratio = spent / min(max(left, plan / FACTOR), FACTOR * plan)
+            scale = state.scale * min(max(ratio, 1 / FACTOR), FACTOR) ** EXPONENT
         else:
             found = [*state.found, *self._found(moment, uploads)]
-            scale = median(found) if found and state.rounds + 1 >= self._level.warmup else 0.0
+            scale = median(found) if found and state.rounds + 1 >= level.warmup else 0.0
             found = [] if scale else found
-        scale = min(scale, FLOAT32_MAX)
-        self._state = LevelState(scale=scale, rounds=state.rounds + 1, spent=state.spent + spent, found=found)
+        return {"scale": min(scale, FLOAT32_MAX), "spent": state.spent + spent, "found": found}
+
+    # --- bytes --------------------------------------------------------------------------------------------
+
+    def _left_for_an_upload(self) -> float | None:
+        """Bytes; None where there is no budget, or nobody knows how many uploads a round has."""
+        allowance, spending = self._allowance, self._state.spending
+        if allowance is None or spending is None:
+            return None
+        expected = spending.uploads / self._state.rounds if spending.uploads else allowance.uploads
+        return None if not expected else allowance.left(spending.bytes, self._state.rounds) / expected
+
+    def _ratio_of_bytes(self, uploads: Sequence[Sent]) -> float | None:
+        """What an upload of the round took, by what was left for one; None where there is no budget."""
+        left = self._left_for_an_upload()
+        if left is None:
+            return None
+        mean = sum(upload.payload_bytes for upload in uploads) / max(1, len(uploads))
+        return mean / max(left, 1.0) if uploads else 1.0
+
+    def _spending(self, uploads: Sequence[Sent]) -> Spending | None:
+        """With what the round took."""
+        allowance, before = self._allowance, self._state.spending
+        if allowance is None or before is None:
+            return None
+        form, sent = allowance.form, sum(upload.payload_bytes for upload in uploads)
+        entries = sum(upload.kept for upload in uploads) * (form.dim - form.whole)
+        entry_bytes = max(0.0, sent - len(uploads) * form.smallest) / entries if entries else before.entry_bytes
+        spent, closed, rounds = before.bytes + sent, self._state.rounds + 1, self._rounds
+        off = abs(allowance.unplanned(spent, closed)) > OFF * allowance.total
+        landing = max(1.0, (EARLY_LANDING if off else LANDING) * rounds)
+        return Spending(
+            bytes=spent,
+            uploads=before.uploads + len(uploads),
+            entry_bytes=entry_bytes,
+            lands=before.lands or closed >= rounds - landing,
+        )
 
     def _found(self, moment: Moment, uploads: Sequence[Sent]) -> list[float]:
         """λ/shape(t) of the uploads that tell their λ."""
@@ -114,17 +225,24 @@ class Controller:
 
     def state(self) -> dict[str, Any] | None:
         """What must outlive the process, as plain values; None where there is nothing to remember."""
-        return None if self._level is None else self._state.model_dump()
+        return self._state.model_dump() if self.remembers else None
+
+    @property
+    def remembers(self) -> bool:
+        """Whether there is anything to steer."""
+        return self._level is not None or self._allowance is not None
 
     def restore(self, saved: Mapping[str, Any] | None) -> None:
         """The controller that `state` was taken of; an `InputError` if that was of another level."""
-        if (saved is None) != (self._level is None):
+        if (saved is None) == self.remembers:
             raise InputError("the stored level is of another method")
         if saved is not None:
             try:
-                self._state = checked(LevelState, dict(saved))
+                state = checked(LevelState, dict(saved))
+                require((state.spending is None) == (self._allowance is None), "it is of another budget")
             except ValueError as error:
                 raise InputError(f"the stored level can't be used ({error})") from None
+            self._state = state
 
 
 def _spent(kept: Sequence[float], plan: float) -> float:

@@ -3,16 +3,20 @@
 from dataclasses import dataclass
 from functools import cached_property
 
+from gammafl.config.budget import NO_BUDGETS, Budgets
 from gammafl.config.link_trace import Links
 from gammafl.config.optimizers import NoServerOptimizer, ServerOptimizer
 from gammafl.config.schema import EvaluationSettings, ExponentialAverage, Faults, NoAverage, Sampler, TailAverage
 from gammafl.core.aggregate import Weighting
 from gammafl.core.errors import require
 from gammafl.core.layout import Layout
+from gammafl.core.lengths import MessageForm
 from gammafl.core.method import Method
 from gammafl.core.moment import Moment, Schedule, key_of
 from gammafl.core.stepsizes import Stepsize
 from gammafl.core.wire import PositionCoding
+from gammafl.federated.allowance import Allowance
+from gammafl.federated.budget import limits_of, require_clock, require_possible, require_steerable
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.task import Task, layout_of
 from gammafl.methods.ways import Way, check_way
@@ -45,6 +49,7 @@ class Plan:
     downlink: Way = "full"
     link: Links | None = None
     """For the virtual clock."""
+    budgets: Budgets = NO_BUDGETS
 
     def __post_init__(self) -> None:
         require(
@@ -64,6 +69,11 @@ class Plan:
         )
         if self.link is not None:
             self.link.require_clients(self.clients)
+        require_clock(self.budgets)
+        require_steerable(self.method, self.budgets.all)
+        for limits in (self.limits, *self.own_limits.values()):
+            require_possible(self.method, self.layout, limits, self.positions)
+        self.allowance  # noqa: B018 - a budget that can't be met shows here
 
     @cached_property
     def layout(self) -> Layout:
@@ -77,9 +87,25 @@ class Plan:
     def schedule(self) -> Schedule:
         return Schedule(self.stepsize, self.iterations)
 
-    def moment(self, round_number: int, scale: float) -> Moment:
-        """The end of a round, as the method sees it; `scale` is what its level has found."""
-        return self.schedule.moment((round_number + 1) * self.local_steps, scale, self.layout)
+    @cached_property
+    def limits(self) -> Limits:
+        """What any client's upload may be at the most."""
+        return limits_of(self.budgets.all, self.upload_limits)
+
+    @cached_property
+    def own_limits(self) -> dict[int, Limits]:
+        """The same of clients with a budget of their own."""
+        return {client: limits_of(self.budgets.of_client(client), self.upload_limits) for client in self.budgets.own}
+
+    @cached_property
+    def allowance(self) -> Allowance | None:
+        """The run's bytes, where it has a budget."""
+        form = MessageForm.of(self.method, self.layout, self.positions)
+        return Allowance.of(self.budgets.all, self.schedule, self.rounds, form, self.participants)
+
+    def moment(self, round_number: int, scale: float, keep: float | None = None) -> Moment:
+        """The end of a round, as the method sees it; `scale` is what its level has found, `keep` what a budget says."""
+        return self.schedule.moment((round_number + 1) * self.local_steps, scale, self.layout, keep=keep)
 
     def moment_down(self, round_number: int) -> Moment:
         """The beginning of a round, as the method of the way down sees it."""

@@ -70,6 +70,9 @@ class RoundRecord(Product):
     missing: Count = 0
     """Participants whose upload did not count: it did not come, or was refused."""
 
+    capped: Count = 0
+    """Uploads that counted and were cut to a budget: what had no room comes later."""
+
     warnings: list[str] = Field([])
     """What is wrong with the training, and what helps; each is said once."""
 

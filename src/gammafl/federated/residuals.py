@@ -11,6 +11,7 @@ from gammafl.core.errors import InputError
 from gammafl.core.memory import RESIDUAL
 from gammafl.core.method import Method
 from gammafl.core.sparse import SparseUpdate
+from gammafl.federated.budget import Pace
 from gammafl.federated.client import Outbox
 from gammafl.files import private_files
 
@@ -35,6 +36,9 @@ class ResidualStore:
         self.lost: dict[int, SparseUpdate] = {}
         """The last upload of each client whose last upload did not count; its residual holds it again."""
 
+        self.paces: dict[int, Pace] = {}
+        """Of each client that has a rate and made an upload."""
+
         self._outboxes: dict[int, Outbox] = {}
         self._files = 0
         self._free: list[Vector] = []
@@ -56,10 +60,13 @@ class ResidualStore:
 
     def held(self) -> dict[str, Any]:
         """What a checkpoint keeps, by the names that `restore` takes it."""
-        return {"residuals": self.residuals(), "lost": self.lost}
+        return {"residuals": self.residuals(), "lost": self.lost, "paces": self.paces}
 
-    def restore(self, residuals: Mapping[int, Vector], lost: Mapping[int, SparseUpdate]) -> None:
+    def restore(
+        self, residuals: Mapping[int, Vector], lost: Mapping[int, SparseUpdate], paces: Mapping[int, Pace] | None = None
+    ) -> None:
         self.lost.update(lost)
+        self.paces.update(paces or {})
         for client in residuals:
             vector = self._zeros()
             vector[:] = residuals[client]

@@ -36,11 +36,17 @@ class Carrier(Protocol):
         ...
 
     def exchange(
-        self, participants: Sequence[int], downlink: Downlink, round_number: int, moment: Moment
+        self,
+        participants: Sequence[int],
+        downlink: Downlink,
+        round_number: int,
+        moment: Moment,
+        most_bytes: int | None = None,
     ) -> Iterable[Upload]:
         """The uploads as they arrive, while others may still be in the making; methods are told `moment`.
 
-        Whoever is reached gets what `downlink.deliver` says, and trains from its view.
+        Whoever is reached gets what `downlink.deliver` says, and trains from its view. No upload is longer than
+        `most_bytes`.
         """
         ...
 
@@ -57,8 +63,8 @@ def start(plan: Plan) -> ServerState:
 def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing | None = None) -> Iterator[RoundRecord]:
     """Rounds from `state` to the end, a record after each; `state` is that of the last record."""
     timing = timing or Timing()
-    level = Controller(plan.method, plan.dim, plan.schedule, plan.rounds)
-    health = Health(plan.method, plan.layout, plan.upload_limits)
+    level = Controller(plan.method, plan.dim, plan.schedule, plan.rounds, plan.allowance)
+    health = Health(plan.method, plan.layout, plan.limits, bool(plan.budgets))
     if state.round:
         level.restore(state.level)
         health.restore(state.health)
@@ -68,10 +74,10 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
         with timing.phase("sampling"):
             participants = server.pick_participants(plan, state.round)
         largest = aggregate.largest_value(sum(server.weights(plan, participants)))
-        intake = server.Intake(plan.dim, plan.upload_limits, state.round, largest)
+        intake = server.Intake(plan.dim, plan.limits, state.round, largest, plan.own_limits)
         losses = {}  # an upload may come twice
-        moment = plan.moment(state.round, level.scale)
-        for upload in carrier.exchange(participants, downlink, state.round, moment):
+        moment = plan.moment(state.round, level.scale, level.keep)
+        for upload in carrier.exchange(participants, downlink, state.round, moment, level.most_bytes):
             with timing.phase("server"):
                 intake.take(upload)
                 losses[upload.client] = upload.loss
@@ -82,7 +88,7 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
             server.apply(state, accepted, shares, plan.server_optimizer, plan.layout.tail)
             downlink.move(state.model, plan.moment_down(state.round))
             server.average(state, plan.averaging, plan.rounds)
-            sent = [Sent.of(update, plan.layout, upload.report) for upload, update in accepted]
+            sent = [Sent.of(update, plan.layout, upload.report, upload.payload) for upload, update in accepted]
             level.observe(moment, sent)
             warnings = health.look(moment, sent)
             state.level, state.health = level.state(), health.state()
@@ -105,6 +111,7 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
             downlink_bytes=carrier.delivered,
             link_seconds=state.totals.link_seconds,
             missing=len(participants) - len(accepted),
+            capped=sum(bool(upload.report.capped) for upload, _ in accepted),
             warnings=warnings,
             **evaluation,
         )

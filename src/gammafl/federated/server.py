@@ -1,7 +1,7 @@
 """The server: its model, what it accepts, its update (Algorithm 1, lines 3 and 17-19), its averaged model."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,11 +85,19 @@ class Intake:
     """The uploads of a round that are in order, with their updates, and for each other client why it was refused.
 
     An upload counts in its own round and once: what did not count then has returned to its client. No value of an
-    update may exceed `largest` (`aggregate.largest_value`).
+    update may exceed `largest` (`aggregate.largest_value`). Some clients may have limits of their `own`.
     """
 
-    def __init__(self, dim: int, limits: Limits = NO_LIMITS, round_number: int = 0, largest: float = math.inf) -> None:
+    def __init__(
+        self,
+        dim: int,
+        limits: Limits = NO_LIMITS,
+        round_number: int = 0,
+        largest: float = math.inf,
+        own: Mapping[int, Limits] | None = None,
+    ) -> None:
         self.dim, self.limits, self.round, self.largest = dim, limits, round_number, largest
+        self.own = own or {}
         self._accepted: dict[int, Accepted] = {}
         self.refused: dict[int, str] = {}
 
@@ -103,9 +111,10 @@ class Intake:
                 raise WireError(f"an upload of round {upload.round} in round {self.round}")
             if upload.client in self._accepted:
                 raise WireError("a second upload in one round")
-            self.limits.check(upload.payload, self.dim)
+            limits = self.own.get(upload.client, self.limits)
+            limits.check(upload.payload, self.dim)
             update = decode(upload.payload, self.dim)
-            self.limits.check_update(update)
+            limits.check_update(update)
             if kernels.largest_magnitude(update.values) > self.largest:
                 raise WireError(BEYOND)
             self._accepted[upload.client] = upload, update

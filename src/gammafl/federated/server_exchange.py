@@ -10,12 +10,16 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gammafl.config.budget import NO_BUDGET, Budget
 from gammafl.core import aggregate
-from gammafl.core.errors import InputError, WireError
+from gammafl.core.errors import InputError, WireError, require
 from gammafl.core.layout import Layout
+from gammafl.core.lengths import MessageForm
 from gammafl.core.method import Method
 from gammafl.core.moment import Moment, Schedule
 from gammafl.core.sparse import SparseUpdate
+from gammafl.federated.allowance import Allowance
+from gammafl.federated.budget import limits_of, require_possible, require_steerable
 from gammafl.federated.client import Upload
 from gammafl.federated.exchange import Answer, Offer, Word, receipt_facts, run_facts
 from gammafl.federated.health import Health
@@ -60,6 +64,7 @@ class ServerExchange:
     layout        of the model
     local_steps   E: a round ends at iteration t = round · local_steps
     limits        what an upload may be at the most
+    budget        what clients may send; `uploads` is how many a round has, where that is known
     largest       no element of an update may be larger; by default what a model that is added up can hold
     training      the training's own name; by default a random word
     say           told what an operator should know
@@ -73,12 +78,18 @@ class ServerExchange:
         *,
         local_steps: int = 1,
         limits: Limits = NO_LIMITS,
+        budget: Budget = NO_BUDGET,
+        uploads: int | None = None,
         largest: float = aggregate.LARGEST_MODEL,
         training: str | None = None,
         say: Callable[[str], None] = LOG.warning,
     ) -> None:
         self.method, self.schedule, self.layout = method, schedule, layout
-        self.local_steps, self.limits, self.largest, self.say = local_steps, limits, largest, say
+        self.local_steps, self.largest, self.say = local_steps, largest, say
+        self.limits, self.budget, self._uploads = limits_of(budget, limits), budget, uploads
+        require(budget.round_seconds is None, f"budget {budget}: leave out s/round, clients have a clock of their own")
+        require_possible(method, layout, self.limits)
+        require_steerable(method, budget)
         self.description = described(method)
         self.level, self.health = self._watchers()
         self.training = training or secrets.token_hex(8)
@@ -91,12 +102,15 @@ class ServerExchange:
 
     def _watchers(self) -> tuple[Controller, Health]:
         rounds = self.schedule.iterations // self.local_steps
-        level = Controller(self.method, self.layout.dim, self.schedule, rounds)
-        return level, Health(self.method, self.layout, self.limits)
+        form = MessageForm.of(self.method, self.layout)
+        allowance = Allowance.of(self.budget, self.schedule, rounds, form, self._uploads)
+        level = Controller(self.method, self.layout.dim, self.schedule, rounds, allowance)
+        return level, Health(self.method, self.layout, self.limits, self.budget != NO_BUDGET)
 
     def moment(self) -> Moment:
         """The end of the open round, as the method sees it."""
-        return self.schedule.moment((self.round + 1) * self.local_steps, self.level.scale, self.layout)
+        t, level = (self.round + 1) * self.local_steps, self.level
+        return self.schedule.moment(t, level.scale, self.layout, keep=level.keep)
 
     def offer(self, address: Address, connected: Container[Address] | None = None, asks: bool = True) -> Offer:
         """What the client at `address` is told in the open round, which it is asked to take part in.
@@ -119,6 +133,8 @@ class ServerExchange:
             absent=[" ".join(map(str, entry)) for entry in absent] or None,
             entries=self.limits.entries,
             norm=self.limits.norm,
+            payload_bytes=limits_of(Budget(upload=self.level.most_bytes), self.limits).payload_bytes,
+            rate=self.budget.rate,
         )
 
     def meet(self, address: Address, answer: Answer) -> None:
@@ -190,7 +206,7 @@ class ServerExchange:
 
         Returns, and says, what is wrong with the training and was not said before.
         """
-        sent = [Sent.of(arrival.update, self.layout, arrival.answer.report) for arrival in counted]
+        sent = [Sent.of(one.update, self.layout, one.answer.report, one.payload) for one in counted]
         warnings = self.health.look(self.moment(), sent)
         self.level.observe(self.moment(), sent)
         self.count(counted)

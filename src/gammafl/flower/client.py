@@ -19,6 +19,7 @@ from gammafl.core.memory import RESIDUAL, ClientMemory
 from gammafl.core.method import Method
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import decode
+from gammafl.federated.budget import own_budget
 from gammafl.federated.client import start_after_loss
 from gammafl.federated.exchange import ClientState, report_facts
 from gammafl.federated.task import LocalUpdate
@@ -33,6 +34,9 @@ from gammafl.methods.registry import Entry
 LOG = logging.getLogger("flwr")
 
 Train = Callable[[Message, Context], Message]
+
+NODE_BUDGET = "gammafl-budget"
+"""The key of a SuperNode's own configuration that says what it may send: "2 kB/s", "64 kB/upload"."""
 
 
 @dataclass
@@ -50,6 +54,7 @@ class Exchange:
         """Algorithm 1, lines 6-14. The upload is stored before it leaves: until then a crash leaves what the last
         round stored, and the server's word about it comes again."""
         method = build(self.offer.method, self.entries)
+        budget = own_budget(self.context.node_config.get(NODE_BUDGET))
         if self.offer.base is None:
             self._require_dim(self._layout)  # before anything of that size is made
         self.disk.check_room(self.offer.dim)
@@ -83,7 +88,7 @@ class Exchange:
         else:
             local = _update(layout, before, trained, checks=self.offer.replies is None)
         with _set_aside(state.outbox.memory, layout, trained.keys()):
-            payload = state.send(local, self.offer, layout.vector, self.context.node_id, again)
+            payload = state.send(local, self.offer, layout.vector, self.context.node_id, again, budget)
         returned = _names_in(payload, layout, sent) | trained.keys() if again else trained.keys()
         self.disk.save(state, method)
         reply.content[key] = message_record(UPDATE, payload)

@@ -18,6 +18,7 @@ from gammafl.core.errors import InputError
 from gammafl.core.memory import RESIDUAL
 from gammafl.core.method import Method
 from gammafl.core.wire import decode
+from gammafl.federated.budget import Pace
 from gammafl.federated.client import Outbox
 from gammafl.federated.exchange import ClientFacts, ClientState
 from gammafl.files import locks, private_files, tensor_files
@@ -124,6 +125,8 @@ class ClientDisk:
             "address": state.address,
             "training": state.training,
             "method": describe(method),
+            "sent_at": state.pace.at,
+            "owed_bytes": state.pace.owed,
         }
         with storing(self.state_file, "it takes part again; what it trained in this round is lost", ELSEWHERE):
             tensor_files.replace(self.state_file, tensors, facts)
@@ -179,7 +182,8 @@ def _read(path: Path, method: Method, dim: int, training: str) -> ClientState | 
         decode(payload, dim)
     state = {name: np.array(tensors[name]) for name in wanted if name == RESIDUAL}
     outbox = Outbox(method.memory.client(method, dim, state), facts.number, payload)
-    return ClientState(outbox, facts.incarnation, facts.round, facts.address, facts.training)
+    pace = Pace(facts.sent_at, facts.owed_bytes)
+    return ClientState(outbox, facts.incarnation, facts.round, facts.address, facts.training, pace)
 
 
 def _read_model(path: Path) -> tuple[int, Vector, Layout]:

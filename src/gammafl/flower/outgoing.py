@@ -28,6 +28,8 @@ class Outgoing:
     def __init__(self, training: Training, initial: ArrayRecord | None = None) -> None:
         self.training = training
         self.initial = initial or ArrayRecord()
+        self.asked: int | None = None
+        """How many clients are asked to train at a time."""
 
     def write(self, message: Message, connected: Nodes, seconds: float | None) -> Message:
         """`message` as it is sent, valid for at most so many seconds, since nobody waits longer for the answer.
@@ -104,6 +106,8 @@ class Outgoing:
             layout.vector,
             local_steps=terms.local_steps,
             limits=terms.limits,
+            budget=terms.budget,
+            uploads=self.asked,
             largest=terms.largest_update,
             say=lambda text: LOG.warning("gammafl: %s", text),
         )

@@ -67,6 +67,7 @@ class Rounds:
             self._abandon(trains)
         if trains:
             self._pending, self._last_train, self._left = True, trains[-1], {}
+            self.outgoing.asked = len(trains)
         return [self.outgoing.write(message, connected, timeout) for message in messages]
 
     def _begins_anew(self, trains: list[Message]) -> bool:
@@ -194,6 +195,8 @@ class Rounds:
             record |= {"whole": len(closed.whole), "whole_bytes": sum(closed.whole.values())}
         if closed.other_bytes:
             record["other_bytes"] = closed.other_bytes
+        if capped := sum(bool(arrival.answer.capped) for arrival in counted):
+            record["capped"] = capped
         if closed.warnings:
             record["warnings"] = closed.warnings
         self._note(record)

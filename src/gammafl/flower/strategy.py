@@ -13,11 +13,13 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from gammafl.config.budget import Budget
 from gammafl.core.compressors import Compressor
 from gammafl.core.errors import InputError, require
 from gammafl.core.method import Method
 from gammafl.core.stepsizes import Stepsize, as_stepsize
 from gammafl.federated import server
+from gammafl.federated.budget import require_steerable
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.flower.aggregation import (
     attribute,
@@ -55,6 +57,7 @@ class Compressed(Strategy):
     local_steps    E: a round ends at iteration t = round · local_steps, which `stepsize` counts in
     min_accepted   with fewer good uploads the strategy gets none, and the clients keep their updates
     limits         what an upload may be at the most, in bytes, entries and norm
+    budget         what clients may send: "64 kB/upload" (none is longer), "20 MB/run" (what all come to), "2 kB/s"
     downlink       what clients are sent of the model. "full": all of it every time; "changes": what has changed since
                    the version that the client has on its disk; a method or its name: what it keeps of the difference
                    to what clients hold, from which they train (docs/downlink.md)
@@ -86,6 +89,7 @@ class Compressed(Strategy):
         local_steps: int = 1,
         min_accepted: int = 1,
         limits: Limits = NO_LIMITS,
+        budget: str | Budget | None = None,
         downlink: str | Method | Compressor = "full",
         whole: Sequence[str] = WHOLE,
         tied: bool = True,
@@ -114,6 +118,8 @@ class Compressed(Strategy):
         self.local_steps = local_steps
         self.min_accepted = min_accepted
         self.limits = limits
+        self.budget = Budget.of(budget)
+        require_steerable(self.method, self.budget)
         self.downlink = way_down(downlink, keep=keep)
         self.whole = whole
         self.tied = tied
@@ -193,6 +199,7 @@ class Compressed(Strategy):
             local_steps=self.local_steps,
             lr_key=self.lr_key,
             limits=self.limits,
+            budget=self.budget,
             downlink=self.downlink,
             whole=self.whole,
             tied=self.tied,

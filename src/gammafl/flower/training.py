@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from flwr.app import Array, ArrayRecord, RecordDict
 
+from gammafl.config.budget import NO_BUDGET, Budget
 from gammafl.core import aggregate, kernels
 from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError, require
@@ -40,6 +41,7 @@ class Terms:
     local_steps: int = 1
     lr_key: str = "lr"
     limits: Limits = NO_LIMITS
+    budget: Budget = NO_BUDGET
     downlink: Way = "full"
     whole: Sequence[str] = WHOLE
     tied: bool = True

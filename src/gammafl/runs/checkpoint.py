@@ -17,12 +17,12 @@ from pydantic import Field
 
 from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError
-from gammafl.core.levels import RunLevel
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import decode, encode
+from gammafl.federated.budget import Pace
 from gammafl.federated.downlink import BROADCAST, CHANGED_AT, VIEW, ViewFacts, ViewState
 from gammafl.federated.health import HealthState
-from gammafl.federated.level import LevelState
+from gammafl.federated.level import Controller, LevelState
 from gammafl.federated.plan import Plan
 from gammafl.federated.server import ServerState, Totals
 from gammafl.federated.server_optimizers import MOMENTS, remembered
@@ -50,6 +50,7 @@ class Saved:
     phase_seconds: Mapping[str, float] = field(default_factory=dict)
     fingerprint: int | None = None
     lost: Mapping[int, SparseUpdate] = field(default_factory=dict)
+    paces: Mapping[int, Pace] = field(default_factory=dict)
 
 
 class TotalsFacts(Facts):
@@ -73,6 +74,8 @@ class CheckpointFacts(Facts):
     level: LevelState | None
     health: HealthState
     down: ViewFacts | None = None
+    paces: dict[str, Annotated[list[float], Field(min_length=2, max_length=2)]] = Field({})
+    """Client → its `Pace`, where clients have rates."""
 
 
 def save(directory: Path, saved: Saved) -> None:
@@ -100,6 +103,8 @@ def save(directory: Path, saved: Saved) -> None:
         "health": state.health,
         "down": None if state.down is None else state.down.facts(),
     }
+    if saved.paces:
+        facts["paces"] = {str(client): list(pace) for client, pace in sorted(saved.paces.items())}
     with storing(directory / LAST):
         tensor_files.replace(directory / LAST, tensors, facts, previous=directory / PREVIOUS)
 
@@ -168,6 +173,7 @@ def _read(path: Path) -> Saved:
         phase_seconds=facts.phase_seconds,
         fingerprint=facts.fingerprint,
         lost={client: decode(uploads[client].tobytes(), model.size) for client in uploads},
+        paces={int(client): Pace(*pace) for client, pace in facts.paces.items()},
     )
 
 
@@ -197,15 +203,14 @@ def _require_sense(saved: Saved, plan: Plan, ledger: Path) -> None:
     """A run of `plan` can have come this far, and `ledger` tells of as many rounds."""
     if saved.state.round > plan.rounds:
         raise ValueError(f"round {saved.state.round} of {plan.rounds}")
-    if (saved.state.level is None) == isinstance(plan.method.level, RunLevel):
-        raise ValueError("its level is of another method")
+    Controller(plan.method, plan.dim, plan.schedule, plan.rounds, plan.allowance).restore(saved.state.level)
     if (saved.state.down is None) != (plan.downlink == "full"):
         raise ValueError("its way down is another one")
     if saved.state.down is not None and saved.state.down.version > saved.state.round:
         raise ValueError(f"version {saved.state.down.version} of its view after round {saved.state.round}")
     if (saved.state.totals.link_seconds is None) == (plan.link is not None and saved.state.round > 0):
         raise ValueError("its clock is of another link")
-    named = (*saved.residuals, *saved.lost, *_holders(saved.state))
+    named = (*saved.residuals, *saved.lost, *saved.paces, *_holders(saved.state))
     if strangers := [client for client in named if client >= plan.clients]:
         raise ValueError(f"client {strangers[0]} of {plan.clients}")
     moments = saved.state.moments

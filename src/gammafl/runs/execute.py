@@ -75,6 +75,7 @@ def make_plan(config: RunConfig, data_dir: Path | None, say: Say) -> Plan:
         server_optimizer=config.server_optimizer,
         downlink=config.resolved_downlink(),
         link=config.resolved_link(),
+        budgets=config.resolved_budgets(),
     )
 
 

@@ -17,6 +17,7 @@ try:
 except ModuleNotFoundError:
     raise not_installed("torch", "train") from None
 
+from gammafl.config.budget import Budget, Budgets
 from gammafl.config.link import Link
 from gammafl.config.link_trace import LinkTrace, as_links
 from gammafl.config.optimizers import ServerOptimizer
@@ -79,6 +80,7 @@ def simulate(
     keep: float = 0.01,
     downlink: str | Method | Compressor | Callable[..., Method] = "full",
     link: str | Path | Link | LinkTrace | None = None,
+    budget: str | Budget | Mapping[int | str, str | Budget] | Sequence[str | Budget | None] | None = None,
     # training
     stepsize: Stepsize | float,
     iterations: int,
@@ -120,6 +122,8 @@ def simulate(
                     to what clients hold
     link            for a virtual clock, `link_seconds` in records and summary, which changes no other result:
                     "1 Mbit/s up, 10 Mbit/s down, 50 ms", `gf.Link(…)`, or a file with a link for each client
+    budget          what clients may send: "64 kB/upload" (none is longer), "20 MB/run" (what all come to), or "2 kB/s,
+                    30 s/round". By client: `{"all": "20 MB/run", 3: "1 kB/upload"}`, or a list. See docs/budgets.md
     stepsize        γ_t: a number, or a function of t such as `gf.InverseDecay(50, 500)`
     iterations      T, a multiple of `local_steps` (E)
     participation   the share of the clients that a round picks
@@ -188,12 +192,14 @@ def simulate(
         of_server = as_server_optimizer(server_optimizer)
         down = way_down(downlink, keep=keep)
         links = None if link is None else as_links(link)
+        budgets = Budgets.of(budget, len(task.clients))
         arguments = {
             "task": name,
             "method": without_addresses(str(chosen)),
             "method_parts": without_addresses(repr(chosen)),
             "downlink": without_addresses(down if isinstance(down, str) else repr(down)),
             "link": None if links is None else str(links),
+            "budget": budgets.table(),
             "stepsize": without_addresses(repr(gamma)),
             "seed": seed,
             "iterations": iterations,
@@ -218,7 +224,9 @@ def simulate(
         }
         plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in arguments.items()}
         config = make_simulation_config(plain)
-        plan = replace(_plan(config, task, chosen, gamma, limits, of_server), downlink=down, link=links)
+        plan = replace(
+            _plan(config, task, chosen, gamma, limits, of_server), downlink=down, link=links, budgets=budgets
+        )
         work = _Work(task, plan, Names(config.task, config.method, label_of(config.method)), resources, seen, on_round)
         return work.in_memory(began) if out is None else work.in_directory(began, Path(out), config)
 

@@ -1,0 +1,87 @@
+"""An upper bound of a message's length, from the number of its entries alone; `core/wire.py` has the format.
+
+Positions, n of d: the gaps add up to at most d − n, so that the mean gap g is at most G = (d − n)/n. `golomb.plan`
+starts from the parameter b = L + δ with L = log2(g·ln 2 + 1) and |δ| ≤ ½, and from there only improves. Its codes take
+
+    n·(b + 1) + Σ⌊gap/2^b⌋ ≤ n·(L + 1 + δ + 2^−δ/ln 2) ≤ n·(log2(G·ln 2 + 1) + 2.5404)   bits,
+
+since the term in δ is convex and largest at δ = −½, and L grows with g. A bitmap takes d bits, raw positions 32·n.
+
+Values: those that one coding can always hold take no more than that coding does. Tensors that are sent whole hold any
+values, so that each may be a run of its own, and one that is no 16-bit float makes all values 32-bit floats.
+"""
+
+import math
+from dataclasses import dataclass
+
+from gammafl.core.layout import Layout
+from gammafl.core.method import Method
+from gammafl.core.moment import Moment
+from gammafl.core.wire import HEADER, MAX_RUNS, PositionCoding, ValueCoding
+
+RICE_EXTRA = 2.5405
+"""The largest value of 1 + δ + 2^−δ/ln 2, rounded up."""
+
+
+def position_bytes(dim: int, count: int, coding: PositionCoding = "auto") -> int:
+    """No `count` positions below `dim` take more."""
+    bits = count * (math.log2((dim - count) / count * math.log(2) + 1) + RICE_EXTRA) if count else 0.0
+    sizes = {"rice": 1 + math.ceil(bits / 8), "bitmap": -(-dim // 8), "raw": 4 * count}
+    return min(sizes.values()) if coding == "auto" else sizes[coding]
+
+
+@dataclass(frozen=True)
+class MessageForm:
+    """What is known of all messages of a method before they are made.
+
+    >>> form = MessageForm(dim=1000, values="ternary")
+    >>> form.most_bytes(10), form.most_entries(40), form.most_bytes(form.most_entries(40))
+    (36, 14, 40)
+    """
+
+    dim: int
+    whole: int = 0
+    """Elements at the end that are sent whole."""
+
+    values: ValueCoding = "f32"
+    """A coding that can hold all other values."""
+
+    parts: int = 1
+    """Parts of the vector that have a magnitude of their own, where the coding is ternary."""
+
+    positions: PositionCoding = "auto"
+
+    @classmethod
+    def of(
+        cls, method: Method, layout: Layout, positions: PositionCoding = "auto", scaled: bool = False
+    ) -> "MessageForm":
+        """Of a method's uploads. `scaled`: values may be multiplied by a number after they are rounded."""
+        head, coding = layout.dim - layout.tail, method.values.coding
+        parts = len(method.compressor.parts(head, Moment(layout=layout)))
+        return cls(layout.dim, layout.tail, "f32" if scaled and coding == "f16" else coding, parts, positions)
+
+    @property
+    def smallest(self) -> int:
+        """The most that a message takes without any entry that could be left out."""
+        return self.most_bytes(0)
+
+    def most_bytes(self, count: int) -> int:
+        """No message with `count` entries, beside the tensors that are sent whole, is longer."""
+        total = count + self.whole
+        return HEADER.size + position_bytes(self.dim, total, self.positions) + self._value_bytes(count, total)
+
+    def most_entries(self, most_bytes: float) -> int:
+        """The largest count whose messages never take more bytes than that; 0 if there is none."""
+        low, high = 0, self.dim - self.whole
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self.most_bytes(middle) <= most_bytes else (low, middle - 1)
+        return low
+
+    def _value_bytes(self, count: int, total: int) -> int:
+        if self.values == "f16" and not self.whole:
+            return 2 * total
+        runs = min(count, self.parts) + self.whole
+        if self.values == "ternary" and 1 <= runs <= MAX_RUNS:
+            return min(4 * total, 8 * runs - 2 + -(-total // 8))
+        return 4 * total

@@ -1,0 +1,174 @@
+"""The hard cap of an upload: no message is longer, and what has no room returns to the memory.
+
+Take, encode; where that is too long, the largest entries that fit are sent in its place. How many fit is guessed from
+the length that was measured. If the guess was too high, an upper bound of the length decides (`core/lengths.py`), which
+is always right; if it was too low, a second guess may do better. So an upload is encoded three times at the most.
+Values are rounded anew for the entries that are sent.
+"""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gammafl.config.budget import Budget, Budgets
+from gammafl.core import largest
+from gammafl.core.errors import InputError, require
+from gammafl.core.layout import Layout
+from gammafl.core.lengths import MessageForm
+from gammafl.core.memory import ClientMemory
+from gammafl.core.method import Method
+from gammafl.core.moment import Moment
+from gammafl.core.sparse import SparseUpdate
+from gammafl.core.wire import PositionCoding, encode
+from gammafl.federated.limits import Limits
+
+MARGIN, SMALL_MARGIN = 1.03, 1.002
+"""By so much an entry may cost more than it did where another number was sent: of the first guess, and the second."""
+
+FULL = 0.99
+"""A message that fills so much of its cap is not made anew."""
+
+
+class Fitted(NamedTuple):
+    """An upload within its limits."""
+
+    payload: bytes
+    update: SparseUpdate
+    capped: bool
+    """Whether entries were left out, since there was no room for them."""
+
+
+def fit(
+    memory: ClientMemory, update: SparseUpdate, moment: Moment, limits: Limits, positions: PositionCoding = "auto"
+) -> Fitted:
+    """`update`, which `memory` just proposed, within `limits`; what is not sent of it returns to the memory.
+
+    Tensors that are sent whole always are: without room for them the message is longer than `limits.payload_bytes`.
+    """
+    sent = limits.fit(update)
+    payload = encode(sent, positions)
+    capped = limits.payload_bytes is not None and len(payload) > limits.payload_bytes
+    if capped:
+        payload, sent = _cut(memory, update, len(payload), moment, limits, positions)
+    if sent is not update:
+        memory.take_back(update)
+        memory.remove(sent)
+    return Fitted(payload, sent, capped)
+
+
+def _cut(
+    memory: ClientMemory, update: SparseUpdate, length: int, moment: Moment, limits: Limits, positions: PositionCoding
+) -> tuple[bytes, SparseUpdate]:
+    """The largest entries of `update` that fit, by their magnitudes before rounding; its message has `length` bytes."""
+    layout, most = moment.layout or Layout.flat(update.dim), limits.payload_bytes or 0
+    form = MessageForm.of(memory.method, layout, positions, scaled=limits.norm is not None)
+    exact = SparseUpdate(update.dim, update.indices, memory.wanted(update))
+    head = int(np.searchsorted(exact.indices, update.dim - layout.tail))
+
+    def guess(length: int, count: int, margin: float) -> int:
+        """How many fit if lengths are to their bounds as this one of `count` entries is."""
+        return min(head, form.most_entries(most / min(1.0, margin * length / form.most_bytes(count))))
+
+    def message(count: int) -> tuple[bytes, SparseUpdate]:
+        sent = limits.fit(memory.method.rounded(_largest(exact, head, count, moment.key), moment))
+        return encode(sent, positions), sent
+
+    bound = form.most_bytes(head) if len(update) == update.dim else 0  # all positions cost nothing, some do
+    count = guess(max(length, bound), head, MARGIN)
+    first = message(count)
+    if len(first[0]) > most:
+        return message(min(head, form.most_entries(most)))
+    better = guess(len(first[0]), count, SMALL_MARGIN)
+    if len(first[0]) >= FULL * most or better <= count:
+        return first
+    second = message(better)
+    return second if len(second[0]) <= most else first
+
+
+def _largest(exact: SparseUpdate, head: int, count: int, key: int) -> SparseUpdate:
+    """The `count` largest of the first `head` entries, a keyed choice among equal ones, and all others."""
+    chosen, _ = largest.take_largest(exact.values[:head].copy(), count, key)
+    kept = np.concatenate([chosen, np.arange(head, len(exact), dtype=np.uint32)])
+    return SparseUpdate(exact.dim, exact.indices[kept], exact.values[kept])
+
+
+# --- a rate -----------------------------------------------------------------------------------------------
+
+
+class Pace(NamedTuple):
+    """How a client with a rate has used its link.
+
+    An upload that could not be as short as the link demands is paid for by the next ones.
+
+    >>> pace = Pace(at=100.0)
+    >>> pace.room(2.0, now=130.0), pace.after(2.0, now=130.0, sent=50), pace.after(2.0, now=130.0, sent=90)
+    (60, Pace(at=130.0, owed=0.0), Pace(at=130.0, owed=30.0))
+    """
+
+    at: float
+    """When the last upload was made, in seconds of any clock; before the first, when the model came."""
+
+    owed: float = 0.0
+    """Bytes by which it was too long."""
+
+    def room(self, rate: float, now: float) -> int:
+        """Bytes that the next upload may have. A clock that was set back makes it wait from now on, not longer."""
+        return int(max(0.0, rate * max(0.0, now - self.at) - self.owed))
+
+    def after(self, rate: float, now: float, sent: int) -> "Pace":
+        """An upload of so many bytes was made."""
+        return Pace(now, max(0.0, self.owed + sent - rate * max(0.0, now - self.at)))
+
+
+def limits_of(budget: Budget, limits: Limits, pace: Pace | None = None, now: float = 0.0) -> Limits:
+    """`limits` with the cap of a client's budget: its own, and what its rate leaves room for at the time `now`."""
+    caps = [limits.payload_bytes, budget.upload]
+    if budget.rate is not None and pace is not None:
+        caps.append(max(1, pace.room(budget.rate, now)))
+    given = [cap for cap in caps if cap is not None]
+    return replace(limits, payload_bytes=min(given)) if given else limits
+
+
+# --- what is possible -------------------------------------------------------------------------------------
+
+
+def require_possible(method: Method, layout: Layout, limits: Limits, positions: PositionCoding = "auto") -> None:
+    """Refuses a cap that has no room for one entry and what is sent whole."""
+    most = limits.payload_bytes
+    if most is None:
+        return
+    form = MessageForm.of(method, layout, positions, scaled=limits.norm is not None)
+    needed = form.most_bytes(min(1, layout.dim - layout.tail))
+    if needed > most:
+        whole = f", since {layout.tail} values travel whole (running statistics)" if layout.tail else ""
+        cure = " or keep them at the clients" if layout.tail else ""
+        raise InputError(f"no upload fits into {most} bytes: one entry takes up to {needed}{whole}; allow more{cure}")
+
+
+def require_steerable(method: Method, budget: Budget) -> None:
+    """Refuses a run's budget for a method that can't send less, or more, when it is told to."""
+    able = budget.run is None or method.compressor.follows_keep
+    name = type(method.compressor).__name__
+    require(
+        able,
+        f"a budget of {budget} needs a method that can be told how much to keep, and {method.name} can't: use"
+        " gamma-fedht, top-k or their like, give each upload a budget (64 kB/upload), or, in a compressor of your own,"
+        f" keep the fraction moment.keep where it is set and write follows_keep = True in {name}",
+    )
+
+
+def own_budget(value: Any) -> Budget:
+    """What a client may send, by its own side: a cap, a rate, or both."""
+    budget = Budget.of(value)
+    alone = budget.run is None and budget.round_seconds is None
+    require(alone, f"a client's own budget is of an upload (64 kB/upload) or a second (2 kB/s), got {budget}")
+    return budget
+
+
+def require_clock(budgets: Budgets) -> None:
+    """Refuses a rate in a simulated run that does not know how long its rounds take."""
+    for client in (None, *budgets.own):
+        budget = budgets.all if client is None else budgets.of_client(client)
+        clear = budget.rate is None or budget.round_seconds is not None
+        require(clear, f'a simulated run with a rate must know the time: write "{budget}, 30 s/round"')
