@@ -20,7 +20,7 @@ from gammafl.core.arrays import Vector
 from gammafl.core.checksum import crc32
 from gammafl.core.errors import InputError, WireError, require
 from gammafl.core.jit import compiled
-from gammafl.core.kernels import MAGNITUDE
+from gammafl.core.kernels import MAGNITUDE, largest_magnitude, on_slices
 from gammafl.core.sparse import SparseUpdate
 
 MAGIC = b"gF"
@@ -238,9 +238,10 @@ def _are_halves(values: Vector) -> bool:
 def _decode_values(kind: int, data: bytes, start: int, count: int) -> tuple[Vector, int]:
     """The values, and where in `data` they end."""
     if kind != TERNARY:
-        sent = _part(data, start, F4 if kind == F32 else F2, count)
-        values = sent.astype(np.float32)
-        _require_finite(values)
+        sent, values = _part(data, start, F4 if kind == F32 else F2, count), np.empty(count, np.float32)
+        on_slices(lambda first, end: np.copyto(values[first:end], sent[first:end]), count)
+        if not largest_magnitude(values) < math.inf:
+            raise WireError("values that are not finite")
         return values, start + sent.nbytes
     runs = int(_part(data, start, U2, 1)[0])
     if not 1 <= runs <= count:
@@ -255,11 +256,6 @@ def _decode_values(kind: int, data: bytes, start: int, count: int) -> tuple[Vect
     if not _read_runs(magnitudes, starts, signs, values.view(np.uint32)):
         raise WireError("runs of magnitudes out of order, or not as long as they could be")
     return values, start + 8 * runs - 2 + len(signs)
-
-
-def _require_finite(values: Vector) -> None:
-    if _survey(values.view(np.uint32))[0] > FINITE:
-        raise WireError("values that are not finite")
 
 
 def _require_zeros_after(used: int, in_bytes: NDArray[np.uint8]) -> None:
