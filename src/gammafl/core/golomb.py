@@ -4,8 +4,8 @@ A gap g with parameter b is written as g >> b in unary (that many ones, then a z
 least significant bit first. For positions scattered at random a Rice code stays within a few per cent of
 their entropy.
 
-What does not fill a byte yet waits in `pending`, whose lowest `held` bits are in use. Where many gaps are short, four
-codes are written at a time, and a table tells what the next bits say.
+What does not fill a byte yet waits in `pending`, whose lowest `held` bits are in use. Short codes are written
+two or four at a time, and read by a table that tells what the next bits say.
 """
 
 import math
@@ -26,10 +26,8 @@ ONES = np.uint64(0xFFFFFFFF)
 """The bits in a word of a unary number, and all of them set."""
 LONGEST = np.uint64(56)
 """Bits that are written at a time: with up to seven that are pending they fit into eight bytes."""
-SHORT, GAPS = LONGEST // np.uint64(4), np.uint64(64)
-"""Four codes of so many bits are written at a time, and so many gaps are coded at a time."""
-FOURS = np.uint64(7)
-"""With a larger parameter most of such blocks have a longer code."""
+GAPS, MOST_TOGETHER = np.uint64(64), np.uint64(4)
+"""Gaps that are coded at a time, and codes that are written at a time where they are short."""
 READ = np.uint64(64)
 ALL_ONES = ~np.uint64(0)
 """The bits in a word that is read, and all of them set."""
@@ -98,7 +96,10 @@ def _put_gap(gap: Any, b: Any, out: Any, at: Any, pending: Any, held: Any) -> An
     while quotient >= WORD:
         at, pending, held = _put(ONES, WORD, out, at, pending, held)
         quotient -= WORD
-    at, pending, held = _put((ONE << quotient) - ONE, quotient + ONE, out, at, pending, held)
+    unary, length = (ONE << quotient) - ONE, quotient + ONE
+    if length + b <= LONGEST:
+        return _put(unary | low << length, length + b, out, at, pending, held)
+    at, pending, held = _put(unary, length, out, at, pending, held)
     return _put(low, b, out, at, pending, held)
 
 
@@ -108,8 +109,7 @@ def _put_short(indices: Any, j: Any, b: Any, out: Any, at: Any, pending: Any, he
 
     Codes are made of all gaps, then put together in pairs and in fours, which the compiler does for many at a time.
     """
-    lowest, longest = (ONE << b) - ONE, SHORT - b
-    codes, lengths = np.empty(GAPS, np.uint64), np.empty(GAPS, np.uint64)
+    lowest, codes, lengths = (ONE << b) - ONE, np.empty(GAPS, np.uint64), np.empty(GAPS, np.uint64)
     while j + GAPS <= np.uint64(indices.size):
         largest = np.uint64(0)
         for i in range(GAPS):
@@ -119,13 +119,15 @@ def _put_short(indices: Any, j: Any, b: Any, out: Any, at: Any, pending: Any, he
             quotient &= np.uint64(63)
             codes[i] = ((ONE << quotient) - ONE) | (gap & lowest) << ONE << quotient
             lengths[i] = quotient + b + ONE
-        if largest >= longest:
-            break
-        for fewer in (GAPS // TWO, GAPS // np.uint64(4)):
-            for i in range(fewer):
+        longest, together = largest + b + ONE, ONE
+        while longest * TWO <= LONGEST and together < MOST_TOGETHER:
+            longest, together = longest * TWO, together * TWO
+            for i in range(GAPS // together):
                 codes[i] = codes[TWO * i] | codes[TWO * i + ONE] << lengths[TWO * i]
                 lengths[i] = lengths[TWO * i] + lengths[TWO * i + ONE]
-        for i in range(GAPS // np.uint64(4)):
+        if together == ONE:
+            break
+        for i in range(GAPS // together):
             at, pending, held = _put(codes[i], lengths[i], out, at, pending, held)
         j += GAPS
     return j, at, pending, held
@@ -138,7 +140,7 @@ def _write(indices: Any, parameter: int, out: Any) -> None:
     out[0] = parameter
     j, at, pending, held, following = np.uint64(0), ONE, np.uint64(0), np.uint64(0), np.uint64(0)
     while j < count:
-        if j and b <= FOURS:
+        if j:
             j, at, pending, held = _put_short(indices, j, b, out, at, pending, held)
             following = np.uint64(indices[j - ONE]) + ONE
         stop = min(j + GAPS, count)
