@@ -54,11 +54,14 @@ def density(
     dims: Annotated[str, typer.Option(help="Comma-separated numbers of elements.")] = "10000000,20000000",
     kept: Annotated[str, typer.Option(help="Comma-separated kept fractions.")] = "0.001,0.01,0.1,0.3",
     repeats: Repeats = 9,
+    cpu: Annotated[
+        bool, typer.Option("--cpu", help="One thread, in its CPU time: for a machine that is busy.")
+    ] = False,
 ) -> None:
     """What more entries cost: the fused pass, level "upload", encoding and decoding, against a memory copy."""
     from benchmarks import density as bench
 
-    for table in bench.tables(numbers(dims, "--dims"), _fractions(kept), repeats):
+    for table in bench.tables(numbers(dims, "--dims"), _fractions(kept), repeats, cpu):
         table.print()
 
 

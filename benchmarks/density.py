@@ -1,11 +1,13 @@
 """What more entries cost: the fused pass, level "upload" and messages, from 0.1% to 30% kept."""
 
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
 from statistics import NormalDist
 
 from benchmarks.measure import COPY, Work, alternating, copy, medians, residual_and_update, show_seconds, verdict
+from gammafl.core import threads
 from gammafl.core.arrays import Vector
 from gammafl.core.compressors import HardThreshold
 from gammafl.core.kernels import largest_magnitude
@@ -26,17 +28,21 @@ EARLIER = 8
 """Updates that somebody holds on to, so that none of their memory comes back."""
 
 
-def tables(dims: Sequence[int], fractions: Sequence[float], repeats: int) -> Iterator[TextTable]:
-    """A table for each dimension."""
+def tables(dims: Sequence[int], fractions: Sequence[float], repeats: int, cpu: bool = False) -> Iterator[TextTable]:
+    """A table for each dimension; with `cpu` of one thread, in its CPU time."""
+    before = threads.count()
+    threads.set_count(1 if cpu else before)
     for dim in dims:
-        yield _table(dim, fractions, repeats)
+        yield _table(dim, fractions, repeats, cpu)
+    threads.set_count(before)
 
 
-def _table(dim: int, fractions: Sequence[float], repeats: int) -> TextTable:
+def _table(dim: int, fractions: Sequence[float], repeats: int, cpu: bool) -> TextTable:
     residual, update = residual_and_update(dim)
     rows = []
     for fraction in fractions:
-        seconds = medians(_contenders(fraction, residual, update), repeats)
+        clock = time.thread_time if cpu else time.perf_counter
+        seconds = medians(_contenders(fraction, residual, update), repeats, clock)
         copies = {name: seconds[name] / seconds[COPY] for name in (FUSED, NEW)}
         wanted = WANTED.get(fraction)
         rows.append(
@@ -53,7 +59,7 @@ def _table(dim: int, fractions: Sequence[float], repeats: int) -> TextTable:
         )
     columns = ["kept", "copy", FUSED, "of a copy", NEW, "level upload, of the fused pass", "encode", "decode"]
     return TextTable(
-        f"densities: d = {dim:,}, all cores",
+        f"densities: d = {dim:,}, {'CPU time of one thread' if cpu else 'all cores'}",
         [*columns, "encode, of a copy", "decode, of a copy"],
         rows,
         f"earlier updates kept: somebody holds on to the last {EARLIER}, so that memory is new each time",

@@ -1,5 +1,7 @@
 """The k entries of largest magnitude: a function of the vector, of k and of the key, however it is found."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -150,8 +152,8 @@ def test_the_sample_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     delta, residual = optimiser_like("sgd", LONG, 8), optimiser_like("sgd", LONG, 9)
     k, fair = 70, taken(delta, optimiser_like("sgd", LONG, 9), 70)
     largest_bits = int(bits(residual + delta).max())
-    for limit in (0, 1, largest_bits // 2, largest_bits - 1, largest_bits):
-        monkeypatch.setattr(largest, "_likely_limit", lambda *_, limit=limit: limit)
+    for limits in product((0, 1, largest_bits // 2, largest_bits - 1, largest_bits), repeat=2):
+        monkeypatch.setattr(largest, "_likely_limits", lambda *_, limits=limits: limits)
         for ours, theirs in zip(fair, taken(delta, residual, k), strict=True):
             assert ours.tobytes() == theirs.tobytes()
 

@@ -257,6 +257,47 @@ def test_the_rice_code_is_that_of_the_specification_with_the_cheapest_parameter(
     assert len(positions) == 1 + min(len(rice(gaps, b)) for b in range(33))
 
 
+def many_gaps(kept: float, seed: int) -> np.ndarray:
+    """So many that they are coded by the block and read by a table; some are longer than any word."""
+    rng = np.random.default_rng(seed)
+    gaps = rng.geometric(kept, 5000) - 1
+    gaps[rng.integers(0, gaps.size, 4)] = rng.integers(50, 3000, 4)
+    return gaps
+
+
+@pytest.mark.parametrize("kept", [0.01, 0.02, 0.05, 0.1, 0.3, 0.6, 0.95])
+@pytest.mark.parametrize("seed", range(5))
+def test_many_gaps_are_coded_as_few_are(kept: float, seed: int) -> None:
+    gaps = many_gaps(kept, seed)
+    indices = np.cumsum(gaps + 1) - 1
+    update = gf.SparseUpdate(int(indices[-1]) + 1, indices, np.arange(gaps.size) * 1.1)
+    message = gf.encode(update, "rice", "f32")
+    positions = message[HEADER.size : -4 * gaps.size]
+    assert positions[1:] == rice(gaps.tolist(), positions[0])
+    assert gf.decode(message) == update
+
+
+@given(
+    st.sampled_from([0.02, 0.1, 0.3, 0.6]), st.integers(0, 9), st.floats(0, 1), st.binary(min_size=1, max_size=20),
+    st.sampled_from([0, 1, 2, -1, -5000]),
+)  # fmt: skip
+def test_many_forged_codes_give_their_one_update_or_a_wire_error(
+    kept: float, seed: int, where: float, forged: bytes, off: int
+) -> None:
+    indices = np.cumsum(many_gaps(kept, seed) + 1) - 1
+    dim, count = max(1, int(indices[-1]) + 1 + off), indices.size
+    body = bytearray(gf.encode(gf.SparseUpdate(2**31, indices, np.arange(count) * 1.1), "rice", "f32")[HEADER.size :])
+    at = int(where * (len(body) - 4 * count))
+    body[at : at + len(forged)] = forged
+    payload = forge("rice", "f32", dim, count, bytes(body))
+    try:
+        update = gf.decode(payload)
+    except gf.WireError:
+        return
+    assert update.indices[-1] < dim
+    assert gf.encode(update, "rice", "f32") == payload
+
+
 def where_neighbours_tie(b: int) -> float:
     """The kept fraction at which the parameters b and b + 1 cost the same: the worst one near it.
 

@@ -2,11 +2,14 @@
 
 A gap g with parameter b is written as g >> b in unary (that many ones, then a zero) and its low b bits, all
 least significant bit first. For positions scattered at random a Rice code stays within a few per cent of
-their entropy. Codes are written and read in whole words: what does not fill one yet waits in `pending`, whose
-lowest `held` bits are in use.
+their entropy.
+
+What does not fill a byte yet waits in `pending`, whose lowest `held` bits are in use. Short codes are written
+two or four at a time, and read by a table that tells what the next bits say.
 """
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,13 +20,17 @@ from gammafl.core.jit import compiled, trailing_zeros
 
 MAX_PARAMETER = 32
 
-ONE = np.uint64(1)
+ONE, TWO, EIGHT = np.uint64(1), np.uint64(2), np.uint64(8)
 WORD = np.uint64(32)
 ONES = np.uint64(0xFFFFFFFF)
-"""The bits in a word that is written, and all of them set."""
+"""The bits in a word of a unary number, and all of them set."""
+LONGEST = np.uint64(56)
+"""Bits that are written at a time: with up to seven that are pending they fit into eight bytes."""
+GAPS, MOST_TOGETHER = np.uint64(64), np.uint64(4)
+"""Gaps that are coded at a time, and codes that are written at a time where they are short."""
 READ = np.uint64(64)
 ALL_ONES = ~np.uint64(0)
-"""The same of a word that is read."""
+"""The bits in a word that is read, and all of them set."""
 
 WORDS = np.dtype("<u8")
 """As which a message is read."""
@@ -31,11 +38,15 @@ WORDS = np.dtype("<u8")
 
 @compiled
 def _coded_bits(indices: Any, parameter: int) -> Any:
-    b = np.uint64(parameter)
-    bits = np.uint64(indices.size) * (b + ONE) + (np.uint64(indices[0]) >> b)
+    """The bits of all codes, with this parameter, the one below and the one above."""
+    count, b = np.uint64(indices.size), np.uint64(parameter)
+    less, more = max(b, ONE) - ONE, b + ONE
+    first = np.uint64(indices[0])
+    sums = first >> less, first >> b, first >> more
     for j in range(1, indices.size):
-        bits += (np.uint64(indices[j]) - np.uint64(indices[j - 1]) - ONE) >> b
-    return bits
+        gap = np.uint64(np.uint32(indices[j] - indices[j - 1] - np.uint32(1)))
+        sums = sums[0] + (gap >> less), sums[1] + (gap >> b), sums[2] + (gap >> more)
+    return count * (less + ONE) + sums[0], count * (b + ONE) + sums[1], count * (more + ONE) + sums[2]
 
 
 @compiled
@@ -57,50 +68,132 @@ def plan(indices: Any) -> Any:
         return indices.size == 0, 0, 1
     mean_gap = (np.int64(indices[-1]) + 1 - indices.size) / indices.size
     parameter = min(MAX_PARAMETER, round(math.log2(mean_gap * math.log(2) + 1)))
-    bits = _coded_bits(indices, parameter)
-    for step in (-1, 1):
-        while 0 <= parameter + step <= MAX_PARAMETER:
-            fewer = _coded_bits(indices, parameter + step)
-            if fewer >= bits:
-                break
-            parameter, bits = parameter + step, fewer
+    below, bits, above = _coded_bits(indices, parameter)
+    while parameter > 0 and below < bits:
+        parameter -= 1
+        below, bits, above = _coded_bits(indices, parameter)
+    while parameter < MAX_PARAMETER and above < bits:
+        parameter += 1
+        below, bits, above = _coded_bits(indices, parameter)
     return True, parameter, 1 + np.int64((bits + np.uint64(7)) >> np.uint64(3))
 
 
 @compiled
-def _put(code: Any, length: Any, out: Any, at: int, pending: Any, held: Any) -> Any:
-    """Appends a code of at most a word, where less than a word is pending."""
+def _put(code: Any, length: Any, out: Any, at: Any, pending: Any, held: Any) -> Any:
+    """Appends a code of at most `LONGEST` bits, where fewer than eight are pending; may write eight bytes ahead."""
     pending |= code << held
     held += length
-    if held >= WORD:
-        for byte in range(4):
-            out[at + byte] = pending >> np.uint64(8 * byte)
-        return at + 4, pending >> WORD, held - WORD
-    return at, pending, held
+    for byte in range(8):
+        out[at + np.uint64(byte)] = pending >> np.uint64(8 * byte)
+    whole = held >> np.uint64(3)
+    return at + whole, pending >> (whole << np.uint64(3)), held & np.uint64(7)
+
+
+@compiled
+def _put_gap(gap: Any, b: Any, out: Any, at: Any, pending: Any, held: Any) -> Any:
+    """Appends a gap of any size."""
+    quotient, low = gap >> b, gap & ((ONE << b) - ONE)
+    while quotient >= WORD:
+        at, pending, held = _put(ONES, WORD, out, at, pending, held)
+        quotient -= WORD
+    unary, length = (ONE << quotient) - ONE, quotient + ONE
+    if length + b <= LONGEST:
+        return _put(unary | low << length, length + b, out, at, pending, held)
+    at, pending, held = _put(unary, length, out, at, pending, held)
+    return _put(low, b, out, at, pending, held)
+
+
+@compiled
+def _put_short(indices: Any, j: Any, b: Any, out: Any, at: Any, pending: Any, held: Any) -> Any:
+    """Appends gaps from the j-th on, a block at a time, while all of a block are short; returns how far it came too.
+
+    Codes are made of all gaps, then put together in pairs and in fours, which the compiler does for many at a time.
+    """
+    lowest, codes, lengths = (ONE << b) - ONE, np.empty(GAPS, np.uint64), np.empty(GAPS, np.uint64)
+    while j + GAPS <= np.uint64(indices.size):
+        largest = np.uint64(0)
+        for i in range(GAPS):
+            gap = np.uint64(np.uint32(indices[j + i] - indices[j + i - ONE] - np.uint32(1)))
+            quotient = gap >> b
+            largest = max(largest, quotient)
+            quotient &= np.uint64(63)
+            codes[i] = ((ONE << quotient) - ONE) | (gap & lowest) << ONE << quotient
+            lengths[i] = quotient + b + ONE
+        longest, together = largest + b + ONE, ONE
+        while longest * TWO <= LONGEST and together < MOST_TOGETHER:
+            longest, together = longest * TWO, together * TWO
+            for i in range(GAPS // together):
+                codes[i] = codes[TWO * i] | codes[TWO * i + ONE] << lengths[TWO * i]
+                lengths[i] = lengths[TWO * i] + lengths[TWO * i + ONE]
+        if together == ONE:
+            break
+        for i in range(GAPS // together):
+            at, pending, held = _put(codes[i], lengths[i], out, at, pending, held)
+        j += GAPS
+    return j, at, pending, held
 
 
 @compiled
 def _write(indices: Any, parameter: int, out: Any) -> None:
-    b = np.uint64(parameter)
+    """`out` has room for eight bytes more than the codes fill."""
+    b, count = np.uint64(parameter), np.uint64(indices.size)
     out[0] = parameter
-    at, pending, held = 1, np.uint64(0), np.uint64(0)
-    following = np.uint64(0)
-    for j in range(indices.size):
-        gap = np.uint64(indices[j]) - following
-        following = np.uint64(indices[j]) + ONE
-        quotient, low = gap >> b, gap & ((ONE << b) - ONE)
-        while quotient >= WORD:
-            at, pending, held = _put(ONES, WORD, out, at, pending, held)
-            quotient -= WORD
-        unary, length = (ONE << quotient) - ONE, quotient + ONE
-        if length + b <= WORD:
-            at, pending, held = _put(unary | low << length, length + b, out, at, pending, held)
-        else:
-            at, pending, held = _put(unary, length, out, at, pending, held)
-            at, pending, held = _put(low, b, out, at, pending, held)
-    for last in range(at, out.size):
-        out[last] = pending
-        pending >>= np.uint64(8)
+    j, at, pending, held, following = np.uint64(0), ONE, np.uint64(0), np.uint64(0), np.uint64(0)
+    while j < count:
+        if j:
+            j, at, pending, held = _put_short(indices, j, b, out, at, pending, held)
+            following = np.uint64(indices[j - ONE]) + ONE
+        stop = min(j + GAPS, count)
+        for i in range(j, stop):
+            at, pending, held = _put_gap(np.uint64(indices[i]) - following, b, out, at, pending, held)
+            following = np.uint64(indices[i]) + ONE
+        j = stop
+
+
+# --- reading ----------------------------------------------------------------------------------------------
+
+LOOKED_AT, CODES, TURNS = 11, 6, 5
+"""Bits that a table is asked about, codes that it knows of them, and how often that fits into 64 bits."""
+
+TABLED = 5
+"""The largest parameter with a table: with it the gaps that `LOOKED_AT` bits can hold fit into a byte."""
+
+MANY = 4096
+"""For fewer codes a table is not worth its memory."""
+
+NO_TABLE = np.empty(0, np.uint32), np.empty(0, np.uint8)
+AHEAD, SEEN = np.uint64(CODES * TURNS), np.uint64((1 << LOOKED_AT) - 1)
+
+
+@cache
+def _table(parameter: int) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
+    """What the next bits say, for all that they can be: steps and positions.
+
+    A step is the number of whole codes, the bits that they take, and how far they lead, in bits 0, 4 and 8. Positions
+    are those of the codes, from where they begin.
+    """
+    steps, positions = np.zeros(1 << LOOKED_AT, np.uint32), np.zeros((1 << LOOKED_AT, CODES), np.uint8)
+    _fill(parameter, steps, positions)
+    return steps, positions.ravel()
+
+
+@compiled
+def _fill(parameter: int, steps: Any, positions: Any) -> None:
+    for bits in range(steps.size):
+        codes, used, position = 0, 0, 0
+        while codes < CODES:
+            quotient = 0
+            while (bits >> (used + quotient)) & 1:
+                quotient += 1
+            length = quotient + 1 + parameter
+            if used + length > LOOKED_AT:
+                break
+            position += (quotient << parameter) + ((bits >> (used + quotient + 1)) & ((1 << parameter) - 1))
+            positions[bits, codes] = position
+            position += 1
+            codes += 1
+            used += length
+        steps[bits] = codes | used << 4 | position << 8
 
 
 @compiled
@@ -111,15 +204,45 @@ def _bits_from(bit: Any, words: Any) -> Any:
 
 
 @compiled
-def _read(words: Any, size: int, parameter: int, dim: int, indices: Any) -> Any:
+def _read_many(words: Any, bits: Any, steps: Any, positions: Any, at: Any, indices: Any) -> Any:
+    """Reads short codes by their table as far as it tells them, and returns how far it came: (codes, bits, position).
+
+    It stops where the data or the indices might end; nobody has looked yet whether the positions are too large.
+    """
+    j, bit, position = at
+    while j + AHEAD <= np.uint64(indices.size) and bit + READ <= bits:
+        window, before = _bits_from(bit, words), j
+        for _ in range(TURNS):
+            seen = window & SEEN
+            step = np.uint64(steps[seen])
+            for code in range(np.uint64(CODES)):
+                indices[j + code] = position + np.uint64(positions[seen * np.uint64(CODES) + code])
+            used = (step >> np.uint64(4)) & np.uint64(15)
+            j += step & np.uint64(15)
+            position += step >> EIGHT
+            bit += used
+            window >>= used
+        if j == before:
+            break
+    return j, bit, position
+
+
+@compiled
+def _read(words: Any, size: int, parameter: int, dim: int, steps: Any, positions: Any, indices: Any) -> Any:
     """Fills `indices`; returns the bit after, or −1 for a code that runs past data or dimension.
 
     `words` hold the `size` bytes of data, followed by at least 64 zeros, which end any code.
     """
     b, bits, most = np.uint64(parameter), np.uint64(8 * size), np.uint64(dim >> parameter)
-    low = (ONE << b) - ONE
-    bit, position = np.uint64(0), np.uint64(0)
-    for j in range(indices.size):
+    low, count = (ONE << b) - ONE, np.uint64(indices.size)
+    j, bit, position = np.uint64(0), np.uint64(0), np.uint64(0)
+    while j < count:
+        if steps.size:
+            j, bit, position = _read_many(words, bits, steps, positions, (j, bit, position), indices)
+            if position > np.uint64(dim):
+                return -1
+            if j == count:
+                break
         window, quotient = _bits_from(bit, words), np.uint64(0)
         while window == ALL_ONES:
             quotient += READ
@@ -139,14 +262,15 @@ def _read(words: Any, size: int, parameter: int, dim: int, indices: Any) -> Any:
         indices[j] = position
         position += ONE
         bit += b
+        j += ONE
     return np.int64(bit)
 
 
-def encode(indices: NDArray[np.uint32], parameter: int, size: int) -> bytes:
+def encode(indices: NDArray[np.uint32], parameter: int, size: int) -> memoryview:
     """The parameter in a byte and the codes of the gaps, as long as `plan` says; the last byte is filled with zeros."""
-    out = np.empty(size, np.uint8)
+    out = np.empty(size + 8, np.uint8)
     _write(indices, parameter, out)
-    return out.tobytes()
+    return out[:size].data
 
 
 def decode(data: bytes, start: int, count: int, dim: int) -> tuple[NDArray[np.uint32], int]:
@@ -160,7 +284,8 @@ def decode(data: bytes, start: int, count: int, dim: int) -> tuple[NDArray[np.ui
     codes = data[start + 1 : start + 2 + most // 8]
     words = np.frombuffer(codes.ljust(len(codes) // 8 * 8 + 16, b"\0"), WORDS).astype(np.uint64, copy=False)
     indices = np.empty(count, np.uint32)
-    bit = _read(words, len(codes), parameter, dim, indices)
+    table = _table(parameter) if parameter <= TABLED and count >= MANY else NO_TABLE
+    bit = _read(words, len(codes), parameter, dim, *table, indices)
     if bit < 0:
         raise WireError("positions run past the message or the dimension")
     _, best, length = plan(indices)

@@ -3,9 +3,10 @@
 What is taken is a function of the vector, of k and of the key: neither the sample nor the number of threads changes it.
 Zeros carry nothing and are never taken. Magnitudes are compared by their bits, so that no scale is special.
 
-    1. A keyed sample of |residual + delta| gives a limit that k entries and some more exceed.
-    2. One fused pass adds, and takes out what exceeds the limit: the candidates.
-    3. The k largest candidates are kept, the others go back. Of equal magnitudes a keyed choice, or the first, fill k.
+    1. A keyed sample of |residual + delta| gives a limit that k entries and some more exceed, and one that fewer do.
+    2. One fused pass adds, and takes out what exceeds the lower limit: the candidates.
+    3. Only those between the limits are counted to find the k-th. The k largest candidates are kept, the others go
+       back. Of equal magnitudes a keyed choice, or the first, fill k.
 
 Only where the sample misled, or where magnitudes are equal, the rest is looked at again.
 """
@@ -14,13 +15,12 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gammafl.core import kernels
 from gammafl.core.arrays import Positions, Vector
+from gammafl.core.candidates import chosen, keep, kth_between
 from gammafl.core.jit import compiled, trailing_zeros
 from gammafl.core.kernels import BLOCK, MAGNITUDE, ONE, on_slices
-from gammafl.core.scatter import places
 
 SPARSE = 2
 """For fewer than one in so many elements a sample tells where to look."""
@@ -35,13 +35,12 @@ LINE, LINES = 16, 4
 """Elements of a line of memory, and lines that are taken at a place."""
 
 MARGIN = 3
-"""Standard deviations by which the sample's count of large elements may be too high."""
-
-BINS, BIN = 4096, 12
-"""The candidates are counted in so many bins, each of 2^BIN magnitudes: these are two octaves, and the rest."""
+"""Standard deviations by which the sample's count of large elements may be too high or too low."""
 
 DIGITS = ((20, 11), (9, 11), (0, 9))
 """The 31 magnitude bits in three digits: (shift, width)."""
+
+NOTHING, LARGEST = np.uint32(0), MAGNITUDE
 
 Found = tuple[Positions, Vector]
 
@@ -66,14 +65,21 @@ def add_and_take_largest(delta: Vector, residual: Vector, k: int, key: int | Non
     if k == 0 or residual.size < max(SPARSE * k, LINE * FEW):
         residual += delta
         return _take_exactly(residual, k, key)
-    limit = _likely_limit(delta, residual, k, key or 0)
+    limit, _ = limits = _likely_limits(delta, residual, k, key or 0)
     found = kernels.add_and_take_above(delta, residual, _as_float(limit))
     missing = k - len(found[0])
     if missing < 0:
-        return _keep(found, limit, residual, k, key)
+        indices, values = found
+        keep(indices, values.view(np.uint32), limits, residual.view(np.uint32), k, *_drawn(key))
+        return indices[:k], values[:k]
     if missing == 0 or limit == 0:
         return found
     return _merged(found, _take_equal(residual, limit, missing, key) or _take_exactly(residual, missing, key))
+
+
+def _drawn(key: int | None) -> tuple[bool, np.uint64]:
+    """Whether there is a key, and the key, for compiled code."""
+    return key is not None, np.uint64(key or 0)
 
 
 def _merged(found: Found, more: Found) -> Found:
@@ -86,108 +92,52 @@ def _merged(found: Found, more: Found) -> Found:
 
 
 @compiled
-def _maxima(delta: Any, residual: Any, offset: Any, stride: Any, places: Any, looked_at: Any, out: Any) -> None:
+def _maxima(delta: Any, residual: Any, offset: Any, stride: Any, places: Any, looked_at: Any) -> Any:
     """The largest magnitude of residual + delta among the first elements of each line of the sample."""
     lines, line = np.uint64(LINES), np.uint64(LINE)
+    maxima = np.empty(places * lines, np.uint32)
     for place in range(places):
         for number in range(lines):
             first = ((offset + place * stride) * lines + number) * line
             most = np.uint32(0)
             for j in range(first, first + looked_at):
                 most = max(most, np.uint32(np.float32(residual[j] + delta[j]).view(np.uint32) & MAGNITUDE))
-            out[place * lines + number] = most
+            maxima[place * lines + number] = most
+    return maxima
 
 
-def _likely_limit(delta: Vector, residual: Vector, k: int, key: int) -> int:
-    """The bits of a magnitude that k elements of residual + delta and some more exceed, if the sample is a fair one.
+@compiled
+def _sampled_limits(
+    delta: Any, residual: Any, offset: Any, stride: Any, places: Any, looked_at: Any, low: Any, high: Any
+) -> Any:
+    """The maxima that stand at the places `low` and `high` when they are in order."""
+    maxima = _maxima(delta, residual, np.uint64(offset), np.uint64(stride), np.uint64(places), np.uint64(looked_at))
+    zeros = maxima.size - np.count_nonzero(maxima)
+    lowest = kth_between(maxima, NOTHING, LARGEST, low - zeros)[0] if low >= zeros else NOTHING
+    highest = LARGEST
+    if high < maxima.size:
+        highest = kth_between(maxima, NOTHING, LARGEST, high - zeros)[0] if high >= zeros else NOTHING
+    return np.uint32(lowest), np.uint32(highest)
 
-    A line counts once, by its maximum. Where large elements are neighbours, this makes the limit lower, never higher.
-    Where most lines would have a large element, one element of each is looked at.
+
+def _likely_limits(delta: Vector, residual: Vector, k: int, key: int) -> tuple[int, int]:
+    """The bits of two magnitudes: k elements of residual + delta and some more exceed the first, fewer the second.
+
+    If the sample is a fair one, that is. A line counts once, by its maximum. Where large elements are neighbours, this
+    makes the limits lower, never higher. Where most lines would have a large element, one element of each is looked at.
     """
     size = residual.size
     places = min(PLACES, size // 1024)
     count = places * LINES
     stride = (size // (LINE * LINES) // places - 1) | 1  # odd, so that it meets all columns of most matrices
-    maxima = np.empty(count, np.uint32)
     looked_at = LINE if LINE * k <= size else 1
-    _maxima(delta, residual, *(np.uint64(number) for number in (key % stride, stride, places, looked_at)), maxima)
     expected = count * (1 - (1 - k / size) ** looked_at)
-    rank = math.ceil(expected + MARGIN * math.sqrt(expected) + MARGIN)
-    return int(np.partition(maxima, count - rank)[count - rank]) if rank <= count else 0
+    margin = MARGIN * math.sqrt(expected) + MARGIN
+    low, high = count - math.ceil(expected + margin), count - math.floor(expected - margin)
+    return _sampled_limits(delta, residual, key % stride, stride, places, looked_at, low, high)
 
 
 # --- the exact choice -------------------------------------------------------------------------------------
-
-
-def _chosen(ties: int, wanted: int, key: int | None) -> NDArray[np.int64]:
-    """Which of `ties` equal magnitudes are taken, in order: one of each of `wanted` equal parts, or the first."""
-    if key is None or wanted in (0, ties):
-        return np.arange(wanted)
-    return places(wanted, ties, key)
-
-
-@compiled
-def _separate(indices: Any, values: Any, kth: Any, chosen: Any, residual: Any, others: Any, rest: Any) -> None:
-    """Moves what is above `kth`, and the chosen of what is equal to it, to the front; the others into the residual."""
-    kept, returned, ties, taken = 0, 0, 0, 0
-    for i in range(values.size):
-        index, value = indices[i], values[i]
-        bits = np.uint32(np.float32(value).view(np.uint32) & MAGNITUDE)
-        keeps = bits > kth
-        if bits == kth:
-            keeps = taken < chosen.size and chosen[taken] == ties
-            taken += keeps
-            ties += 1
-        indices[kept], values[kept] = index, value
-        others[returned], rest[returned] = index, value
-        kept += keeps
-        returned += not keeps
-    for i in range(returned):
-        residual[others[i]] = rest[i]
-
-
-@compiled
-def _near(bits: Any, low: Any, number: Any, counts: Any, out: Any) -> Any:
-    """Lists the magnitudes in the bin of the first that remains when the `number` smallest are left out.
-
-    Returns how many magnitudes are in lower bins, and how many are listed. All magnitudes are above `low`.
-    """
-    last, width = np.uint32(counts.size - 1), np.uint32(BIN)
-    for i in range(bits.size):
-        counts[min((np.uint32(bits[i] & MAGNITUDE) - low) >> width, last)] += 1
-    lower, bin_ = 0, np.uint32(0)
-    while lower + counts[bin_] <= number:
-        lower += counts[bin_]
-        bin_ += np.uint32(1)
-    count = 0
-    for i in range(bits.size):
-        magnitude = np.uint32(bits[i] & MAGNITUDE)
-        out[count] = magnitude
-        count += min((magnitude - low) >> width, last) == bin_
-    return lower, count
-
-
-def _ordered(values: Vector, limit: int, number: int) -> tuple[int, int, int]:
-    """The first magnitude that remains when the `number` smallest are left out, by its bits.
-
-    And how many equal it, and how many of these remain. All are above the magnitude whose bits are `limit`.
-    """
-    near = np.empty(len(values) + 1, np.uint32)
-    lower, count = _near(values.view(np.uint32), np.uint32(limit), number, np.zeros(BINS, np.int64), near)
-    near, number = near[:count], number - lower
-    first = np.partition(near, number)[number]
-    ties = int(np.count_nonzero(near == first))
-    return int(first), ties, ties + int(np.count_nonzero(near < first)) - number
-
-
-def _keep(found: Found, limit: int, residual: Vector, k: int, key: int | None) -> Found:
-    """The k largest of `found`, which are more, and all above the limit; the others go back into the residual."""
-    indices, values = found
-    others = len(indices) - k
-    kth, ties, wanted = _ordered(values, limit, others)
-    room = np.empty(others + 1, np.uint32), np.empty(others + 1, np.float32)
-    _separate(indices, values, np.uint32(kth), _chosen(ties, wanted, key), residual, *room)
-    return indices[:k], values[:k]
 
 
 def _take_exactly(vector: Vector, k: int, key: int | None) -> Found:
@@ -307,7 +257,7 @@ def _take_equal(vector: Vector, magnitude: int, wanted: int, key: int | None) ->
     if ties < wanted:
         return None
     found = np.empty(wanted, np.uint32), np.empty(wanted, np.float32)
-    _pick_equal(vector, bits, np.uint32(magnitude), counts, _chosen(ties, wanted, key), *found)
+    _pick_equal(vector, bits, np.uint32(magnitude), counts, chosen(ties, wanted, *_drawn(key)), *found)
     return found
 
 

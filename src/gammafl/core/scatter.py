@@ -21,8 +21,8 @@ SHORT = 1 << 15
 
 
 @compiled
-def _places(parts: Any, size: Any, key: Any) -> Any:
-    """Random numbers are splitmix64's; all numbers are unsigned."""
+def drawn_places(parts: Any, size: Any, key: Any) -> Any:
+    """`places` for compiled code. Random numbers are splitmix64's; all numbers are unsigned."""
     places = np.empty(parts, np.int64)
     for number in range(parts):
         first, end = number * size // parts, (number + ONE) * size // parts
@@ -40,7 +40,7 @@ def places(parts: int, size: int, key: int) -> NDArray[np.int64]:
     >>> places(3, 9, key=5) // 3
     array([0, 1, 2])
     """
-    return _places(np.uint64(parts), np.uint64(size), np.uint64(key))
+    return drawn_places(np.uint64(parts), np.uint64(size), np.uint64(key))
 
 
 def root_mean_square(vector: Vector, key: int) -> float:

@@ -9,7 +9,6 @@ bytes again.
 
 import math
 import struct
-import zlib
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -18,9 +17,10 @@ from numpy.typing import NDArray
 
 from gammafl.core import golomb
 from gammafl.core.arrays import Vector
+from gammafl.core.checksum import crc32
 from gammafl.core.errors import InputError, WireError, require
 from gammafl.core.jit import compiled
-from gammafl.core.kernels import MAGNITUDE
+from gammafl.core.kernels import MAGNITUDE, largest_magnitude, on_slices
 from gammafl.core.sparse import SparseUpdate
 
 MAGIC = b"gF"
@@ -37,6 +37,7 @@ ALL, RICE, BITMAP, RAW = range(len(POSITIONS))
 F32, F16, TERNARY = range(len(VALUES))
 
 BYTES, U2, U4, F2, F4 = map(np.dtype, ("u1", "<u2", "<u4", "<f2", "<f4"))
+Bytes = bytes | memoryview
 MAX_RUNS = 65_535
 NO_POSITIONS = np.empty(0, np.uint32)
 
@@ -55,7 +56,7 @@ def encode(update: SparseUpdate, positions: PositionCoding = "auto", values: Val
     )
     value_kind, value_bytes = _encode_values(update.values, survey, wanted_values)
     head = CHECKED.pack(MAGIC, VERSION, position_kind | value_kind << 4, update.dim, len(update.values))
-    checksum = zlib.crc32(value_bytes, zlib.crc32(position_bytes, zlib.crc32(head)))
+    checksum = crc32(value_bytes, crc32(position_bytes, crc32(head)))
     return b"".join((head, CHECKSUM.pack(checksum), position_bytes, value_bytes))
 
 
@@ -92,7 +93,7 @@ def _decode_header(data: bytes, expected_dim: int | None) -> tuple[int, int, int
         raise WireError(f"does not start with {MAGIC!r}: not a gammafl message")
     if version != VERSION:
         raise WireError(f"message version {version}; this gammafl reads version {VERSION}")
-    if zlib.crc32(memoryview(data)[HEADER.size :], zlib.crc32(data[: CHECKED.size])) != checksum:
+    if crc32(memoryview(data)[HEADER.size :], crc32(data[: CHECKED.size])) != checksum:
         raise WireError("checksum differs: the message was damaged on its way")
     if kinds & 15 >= len(POSITIONS) or kinds >> 4 >= len(VALUES):
         raise WireError(f"unknown kinds {kinds:#04x}")
@@ -108,7 +109,7 @@ def _decode_header(data: bytes, expected_dim: int | None) -> tuple[int, int, int
 
 def _encode_positions(
     indices: NDArray[np.uint32], dim: int, plan: tuple[bool, int, int], kind: int | None
-) -> tuple[int, bytes]:
+) -> tuple[int, Bytes]:
     (increasing, parameter, rice_size), count = plan, len(indices)
     require(increasing, "indices must be strictly increasing")
     if kind is None:
@@ -207,7 +208,7 @@ def _read_runs(magnitudes: Any, starts: Any, signs: Any, bits: Any) -> bool:
     return True
 
 
-def _encode_values(values: Vector, survey: tuple[int, int, int], kind: int | None) -> tuple[int, bytes]:
+def _encode_values(values: Vector, survey: tuple[int, int, int], kind: int | None) -> tuple[int, Bytes]:
     """Lossless always: f16 only where every value is a 16-bit float, ternary where few magnitudes occur."""
     (largest, occurring, runs), count = survey, len(values)
     require(largest <= FINITE, "an update with values that are not finite can't be sent")
@@ -217,7 +218,7 @@ def _encode_values(values: Vector, survey: tuple[int, int, int], kind: int | Non
     if kind is None:
         kind = F32 if 4 * count <= min(half_size, ternary_size) else F16 if half_size <= ternary_size else TERNARY
     if kind == F32:
-        return kind, values.astype(F4, copy=False).tobytes()
+        return kind, values.astype(F4, copy=False).view(BYTES).data
     possible = halves if kind == F16 else ternary_size < math.inf
     require(possible, f"these values can't be sent as {VALUES[kind]} without loss")
     if kind == F16:
@@ -237,9 +238,10 @@ def _are_halves(values: Vector) -> bool:
 def _decode_values(kind: int, data: bytes, start: int, count: int) -> tuple[Vector, int]:
     """The values, and where in `data` they end."""
     if kind != TERNARY:
-        sent = _part(data, start, F4 if kind == F32 else F2, count)
-        values = sent.astype(np.float32)
-        _require_finite(values)
+        sent, values = _part(data, start, F4 if kind == F32 else F2, count), np.empty(count, np.float32)
+        on_slices(lambda first, end: np.copyto(values[first:end], sent[first:end]), count)
+        if not largest_magnitude(values) < math.inf:
+            raise WireError("values that are not finite")
         return values, start + sent.nbytes
     runs = int(_part(data, start, U2, 1)[0])
     if not 1 <= runs <= count:
@@ -254,11 +256,6 @@ def _decode_values(kind: int, data: bytes, start: int, count: int) -> tuple[Vect
     if not _read_runs(magnitudes, starts, signs, values.view(np.uint32)):
         raise WireError("runs of magnitudes out of order, or not as long as they could be")
     return values, start + 8 * runs - 2 + len(signs)
-
-
-def _require_finite(values: Vector) -> None:
-    if _survey(values.view(np.uint32))[0] > FINITE:
-        raise WireError("values that are not finite")
 
 
 def _require_zeros_after(used: int, in_bytes: NDArray[np.uint8]) -> None:

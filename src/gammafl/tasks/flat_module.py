@@ -56,6 +56,25 @@ class FlatModule:
                 if gradient is not None:
                     parameter.sub_(gradient, alpha=stepsize)
 
+    def step_by_parts(self, loss: torch.Tensor, stepsize: float) -> None:
+        """`step`, where each parameter moves as soon as its gradient is known: never are all gradients in memory.
+
+        autograd knows a gradient when everything that the parameter was used for has been gone back through.
+        """
+
+        @torch.no_grad()
+        def move(parameter: torch.Tensor) -> None:
+            assert parameter.grad is not None
+            parameter.sub_(parameter.grad, alpha=stepsize)
+            parameter.grad = None
+
+        handles = [parameter.register_post_accumulate_grad_hook(move) for parameter in self._trained]
+        try:
+            loss.backward()
+        finally:
+            for handle in handles:
+                handle.remove()
+
     @torch.no_grad()
     def difference(self, model: Vector, out: Vector) -> float:
         """out = model − weights; returns its largest magnitude."""

@@ -34,7 +34,8 @@ from gammafl.tasks.samples import Batch
 Result = TypeVar("Result")
 
 LARGE = 1 << 24
-"""From so many elements on, memory counts: updates take the place of the weights, and no copy waits for a thread."""
+"""From so many elements on, memory counts: updates take the place of the weights, parameters move while the others'
+gradients are not known yet, and no copy waits for a thread."""
 
 
 class Replica:
@@ -49,7 +50,7 @@ class Replica:
             use_blocks(self._flat.module, of_machine)
         self._objective = objective
         self._rule = rule
-        self._take_step = self._flat.step
+        self._take_step = self._flat.step_by_parts if self._flat.weights.numel() >= LARGE else self._flat.step
         self.generator = torch.Generator()
         self._delta: Vector | None = None
         self._losses: list[float] = []
