@@ -16,6 +16,10 @@ Buffers = Literal["refuse", "local", "travel"]
 switched off, so that every batch is normalised by its own; or they travel with the weights, uncompressed."""
 
 
+MOVES_BY_PARTS = "moves_by_parts"
+"""A module has this attribute, and it is true, if nothing reads a parameter after its gradient is known."""
+
+
 class FlatModule:
     """`module`, with its trainable parameters moved into `weights`.
 
@@ -59,7 +63,9 @@ class FlatModule:
     def step_by_parts(self, loss: torch.Tensor, stepsize: float) -> None:
         """`step`, where each parameter moves as soon as its gradient is known: never are all gradients in memory.
 
-        autograd knows a gradient when everything that the parameter was used for has been gone back through.
+        Only for modules that say `moves_by_parts`: autograd knows a gradient when all that the parameter was used for
+        has been gone back through, but a module that also reads a parameter's value without its gradient, or goes back
+        in several passes, may need the value later.
         """
 
         @torch.no_grad()

@@ -43,6 +43,8 @@ class TokenSamples:
 class CausalLanguageModel(nn.Module):
     """GPT-2 as a function from tokens to the logits of each next token."""
 
+    moves_by_parts = True
+
     def __init__(self, size: str, pretrained: str | None) -> None:
         super().__init__()
         try:

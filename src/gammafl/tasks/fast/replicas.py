@@ -25,7 +25,7 @@ from gammafl.tasks.fast.convolutions.chain import chain_of
 from gammafl.tasks.fast.convolutions.machine import vectors
 from gammafl.tasks.fast.random_state import drawing_from
 from gammafl.tasks.fast.turns import turns
-from gammafl.tasks.flat_module import Buffers, FlatModule
+from gammafl.tasks.flat_module import MOVES_BY_PARTS, Buffers, FlatModule
 from gammafl.tasks.nested import Nested
 from gammafl.tasks.objective import Objective
 from gammafl.tasks.optimizers import LocalRule
@@ -35,7 +35,7 @@ Result = TypeVar("Result")
 
 LARGE = 1 << 24
 """From so many elements on, memory counts: updates take the place of the weights, parameters move while the others'
-gradients are not known yet, and no copy waits for a thread."""
+gradients are not known yet (`MOVES_BY_PARTS`), and no copy waits for a thread."""
 
 
 class Replica:
@@ -50,7 +50,8 @@ class Replica:
             use_blocks(self._flat.module, of_machine)
         self._objective = objective
         self._rule = rule
-        self._take_step = self._flat.step_by_parts if self._flat.weights.numel() >= LARGE else self._flat.step
+        by_parts = getattr(module, MOVES_BY_PARTS, False) and self._flat.weights.numel() >= LARGE
+        self._take_step = self._flat.step_by_parts if by_parts else self._flat.step
         self.generator = torch.Generator()
         self._delta: Vector | None = None
         self._losses: list[float] = []
