@@ -30,6 +30,9 @@ METHOD, KEEP = "gamma-fedht:values=f16", 0.1
 POLL_SECONDS = 0.25
 """Flower's server looks for replies every 3 s; rounds would last multiples of that, and hide what the link takes."""
 
+SLOWEST = 250_000
+"""Bits a second. Flower gives a request 30 s, and the largest tensor has 803 kB, which takes 26 s."""
+
 BELOW = 0.01
 """The accuracy to be reached is this much below the lower one of the two last ones."""
 
@@ -169,15 +172,19 @@ def draw(outcome: Outcome, path: Path) -> None:
     ]
     chart = (
         altair.Chart(altair.Data(values=rows), title=f"each SuperNode with {outcome.link}", width=520, height=300)
-        .mark_line(point=True)
+        .mark_line()
         .encode(
             x=altair.X("seconds:Q", title="seconds"),
             y=altair.Y("accuracy:Q", title="accuracy", axis=altair.Axis(format="%"), scale=altair.Scale(zero=False)),
             color=altair.Color("run:N", title=None),
-            strokeDash=altair.StrokeDash("clock:N", title="clock", legend=altair.Legend(symbolType="stroke")),
+            strokeDash=altair.StrokeDash(
+                "clock:N",
+                title="clock",
+                legend=altair.Legend(symbolType="stroke", symbolStrokeColor="black", symbolSize=400),
+            ),
         )
     )
-    chart.save(path, scale_factor=2)
+    chart.save(path, scale_factor=1.5)
 
 
 def measure(link: Link, deployment: Deployment) -> Outcome:
@@ -199,6 +206,8 @@ def measure(link: Link, deployment: Deployment) -> Outcome:
 
 
 def main(link: Link, directory: Path) -> None:
+    if min(link.up_bits_per_second, link.down_bits_per_second) < SLOWEST:
+        raise InputError(f"Flower's requests would time out on {link}; give at least {show_rate(SLOWEST)} each way")
     if (directory / "superlink.log").exists():
         shutil.rmtree(directory)
     say(f"starting a SuperLink and {NODES} SuperNodes on loopback; logs in {directory}")
