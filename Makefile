@@ -21,7 +21,7 @@ ifdef LINK
 	$(PIP) altair vl-convert-python
 	$(BIN)/python examples/flower_app/thin_link.py "$(LINK)" build/flower-link
 else
-	$(BIN)/python examples/flower_app/demo.py build/flower-demo
+	$(BIN)/python examples/flower_app/demo.py build/flower-demo $(ROUNDS)
 endif
 
 test: .venv/dev  ## the test suite

@@ -1,6 +1,6 @@
 """`make flower-demo`: the app of this directory on a real SuperLink with three SuperNodes, with gammafl and without.
 
-python demo.py [DIRECTORY]      # for keys, logs and states; build/flower-demo by default
+python demo.py [DIRECTORY] [ROUNDS]      # for keys, logs and states; build/flower-demo and 6 by default
 """
 
 import json
@@ -130,18 +130,18 @@ def check_ledger(small: Run) -> None:
     say(f"gammafl's ledger: {accepted} bytes accepted, as many as the sum of the messages that arrived")
 
 
-def main(directory: Path) -> None:
+def main(directory: Path, rounds: int) -> None:
     if (directory / "superlink.log").exists():
         shutil.rmtree(directory)
     say(f"starting a SuperLink and {NODES} SuperNodes on loopback; logs in {directory}")
     with Deployment(directory, NODES, {"OMP_NUM_THREADS": "1"}) as deployment:
         say(f"all up: TLS, {NODES} registered keys")
-        small = Run(deployment, "compressed", compress=True, kill=True)
+        small = Run(deployment, "compressed", compress=True, kill=True, rounds=rounds)
         small.execute()
         check_ledger(small)
         restarts = sum(node.starts > 1 for node in deployment.nodes)
         deployment.wait_for_nodes()
-        plain = Run(deployment, "uncompressed", compress=False)
+        plain = Run(deployment, "uncompressed", compress=False, rounds=rounds)
         plain.execute()
     say("SuperLink and SuperNodes are gone")
     console.print(table(plain, small, restarts))
@@ -149,7 +149,7 @@ def main(directory: Path) -> None:
 
 if __name__ == "__main__":
     try:
-        main(Path(sys.argv[1] if len(sys.argv) > 1 else "build/flower-demo"))
+        main(Path(sys.argv[1] if len(sys.argv) > 1 else "build/flower-demo"), int((sys.argv[2:] or [ROUNDS])[0]))
     except DeploymentError as error:
         sys.exit(str(error))
     except KeyboardInterrupt:

@@ -24,7 +24,7 @@ from gammafl.config.link import show_rate
 from gammafl.federated.link import break_even, round_seconds
 
 ROUNDS, CONSTANT_ROUNDS = 12, 6
-METHOD, KEEP = "gamma-fedht:values=f16", 0.1
+METHOD, KEEP, DOWNLINK = "gamma-fedht:values=f16", 0.1, "gamma-fedht:values=f16,keep=0.2"
 """What reaches an accuracy in about as many rounds as FedAvg does here; ternary values take more rounds."""
 
 POLL_SECONDS = 0.25
@@ -188,7 +188,8 @@ def draw(outcome: Outcome, path: Path) -> None:
 
 
 def measure(link: Link, deployment: Deployment) -> Outcome:
-    common = {"poll-seconds": POLL_SECONDS, "min-nodes": NODES, "round-seconds": 600, "method": METHOD, "keep": KEEP}
+    common = {"poll-seconds": POLL_SECONDS, "min-nodes": NODES, "round-seconds": 600}
+    common |= {"method": METHOD, "keep": KEEP, "downlink": DOWNLINK}
     say("FedAvg at full speed, for what a round takes apart from the link")
     free = Run(deployment, "unshaped", compress=False, rounds=CONSTANT_ROUNDS, settings=common)
     free.execute()

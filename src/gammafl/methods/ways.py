@@ -11,16 +11,24 @@ Way = Literal["full", "changes"] | Method
 """The whole model, its values where it changed, or what a method keeps of the difference to what clients hold."""
 
 
-def way_down(value: Any, **defaults: Setting) -> Way:
-    """The way that a user means; `defaults` are for the name of a method, as in `resolve`.
+MORE = 4.0
+"""The way down keeps so many times what the way up keeps, where nothing else is said: a round adds up what several
+clients sent, at different places. docs/downlink.md has what was measured."""
 
-    >>> way_down("changes"), way_down("top-k", keep=0.01)
-    ('changes', Method(TopK(k=0.01, scope='global')))
+
+def way_down(value: Any, keep: float, **defaults: Setting) -> Way:
+    """The way that a user means.
+
+    `keep` is what the way up keeps, for a method that does not say what it keeps; `defaults` are for the name of a
+    method, as in `resolve`.
+
+    >>> way_down("changes", keep=0.01), way_down("top-k", keep=0.01), way_down("top-k:keep=0.02", keep=0.01)
+    ('changes', Method(TopK(k=0.04, scope='global')), Method(TopK(k=0.02, scope='global')))
     """
     if isinstance(value, str) and value in ("full", "changes"):
         return "full" if value == "full" else "changes"
     try:
-        way = resolve(value, **defaults)
+        way = resolve(value, keep=min(1.0, MORE * keep), **defaults)
     except InputError as error:
         raise InputError(f"downlink is 'full', 'changes' or a method: {error}") from None
     check_way(way)
