@@ -106,7 +106,8 @@ def test_no_upload_is_longer_than_its_cap_and_what_has_no_room_is_remembered(
         left = memory.state().get("residual", np.zeros(layout.dim, np.float32))
         sent = fitted.update.dense()
         if method.memory == gf.ErrorFeedback() or fitted.capped:
-            sizes = np.abs(wanted) + np.abs(sent) + np.abs(left) + np.abs(proposed.dense())
+            parts = (wanted, sent, left, proposed.dense())
+            sizes = sum(np.abs(part.astype(np.float64)) for part in parts)
             assert (np.abs(wanted.astype(float) - sent - left) <= 2.0**-21 * sizes + 1e-44).all()
 
 
