@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gammafl.report.pictures import LinePicture
 
 from gammafl.experiments.claims import FAILS, HOLDS, OPEN, Claim, Part, judge
 from gammafl.experiments.results import Results, Run
 from gammafl.experiments.store import verdicts
 from gammafl.paper.catalogue import STUDIES
 from gammafl.paper.cost import FUSED, NAIVE_TOP_K, OUR_TOP_K
-from gammafl.report.pictures import LinePicture
 
 Figures = Callable[[Mapping[str, str], int], dict[str, Any]]
 Curve = Callable[[Mapping[str, str], int], dict[str, list[float]]]

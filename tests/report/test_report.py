@@ -7,6 +7,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from gammafl.report.plots import SMOOTHING, comparison_figure, evened, mean_curve, moving_average, plot_comparison
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.lines import Line2D
@@ -16,7 +17,6 @@ from rich.progress import TextColumn
 
 from gammafl.federated.records import RoundRecord, Summary
 from gammafl.federated.units import show_bytes
-from gammafl.report.plots import SMOOTHING, comparison_figure, evened, mean_curve, moving_average, plot_comparison
 from gammafl.report.tables import TextTable, comparison_table
 from gammafl.runs.progress import Bars, JsonLines, Lines, Status
 

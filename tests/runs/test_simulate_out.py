@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+from gammafl.experiments.run_sections import run_sections
 from torch import nn
 from torch.utils.data import TensorDataset
 
 import gammafl as gf
 from gammafl.core import threads
 from gammafl.experiments.pages import write_page
-from gammafl.experiments.run_sections import run_sections
 from gammafl.runs.simulate import Result
 from tests.conftest import repeatable
 from tests.problems import blobs
