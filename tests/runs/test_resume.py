@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gammafl.experiments.run_sections import run_sections
 
 import gammafl as gf
 from gammafl.config.layers import flat, make_config
 from gammafl.config.schema import ONLY_SPEED, RunConfig
+from gammafl.experiments.pages import run_sections
 from gammafl.experiments.trial_runs import run_name
 from gammafl.files import tensor_files
 from gammafl.runs.directory import RunDirectory

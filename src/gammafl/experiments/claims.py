@@ -49,6 +49,10 @@ class Part:
     exact: bool = False
 
     @property
+    def wrong_side(self) -> Literal["above", "below"]:
+        return "below" if self.side == "above" else "above"
+
+    @property
     def values(self) -> list[float]:
         return [self.samples[seed] for seed in sorted(self.samples)]
 
@@ -92,7 +96,7 @@ class Verdict:
 def judge(claim: Claim, rows: Rows) -> Verdict:
     """The claim's verdict on `rows`."""
     parts = claim.parts(rows)
-    corrected = holm([p_value(part.values, part.limit) for part in parts])
+    corrected = holm([p_value(part.values, part.limit, part.wrong_side) for part in parts])
     judged = [_judge_part(part, p) for part, p in zip(parts, corrected, strict=True)]
     answers = {part.answer for part in judged}
     answer = FAILS if FAILS in answers else HOLDS if answers == {HOLDS} else OPEN
@@ -100,6 +104,7 @@ def judge(claim: Claim, rows: Rows) -> Verdict:
 
 
 def _judge_part(part: Part, corrected: float) -> Judged:
+    """`corrected` is the p of its being on the wrong side."""
     values, sign = part.values, 1 if part.side == "above" else -1
     if part.exact and len(values) == 1:
         right = sign * (values[0] - part.limit) > 0
@@ -107,8 +112,7 @@ def _judge_part(part: Part, corrected: float) -> Judged:
     found = interval(values)
     if sign * ((found.low if sign > 0 else found.high) - part.limit) > 0:
         return Judged(part, found, HOLDS)
-    wrong = sign * (found.mean - part.limit) < 0 and corrected < 1 - CONFIDENCE
-    return Judged(part, found, FAILS if wrong else OPEN)
+    return Judged(part, found, FAILS if corrected < 1 - CONFIDENCE else OPEN)
 
 
 def verdicts(claims: Sequence[Claim], rows: Rows) -> list[Verdict]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from gammafl.core.errors import InputError
 from gammafl.experiments.grid import TASK, Study
@@ -37,7 +38,7 @@ def rows_of_study_json(path: Path, studies: Mapping[str, Study]) -> Rows:
     return Rows(name, levels_of(rows, order), rows, document["quick"], document["settings"])
 
 
-def _diverged(study: Study, name: str, why: str, document: Mapping, made: str) -> Row:  # type: ignore[type-arg]
+def _diverged(study: Study, name: str, why: str, document: Mapping[str, Any], made: str) -> Row:
     from gammafl.experiments.trial_runs import run_name, trial_config
 
     seeds = sorted({*document["seeds"], int(name.rpartition("-seed")[2])})

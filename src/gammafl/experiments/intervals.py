@@ -7,6 +7,7 @@ how little three numbers say about their own spread.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -42,17 +43,23 @@ def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interva
     return Interval(mean, mean - half, mean + half, count)
 
 
-def p_value(values: Sequence[float], limit: float) -> float:
-    """Of Student's two-sided test that the mean of `values` is `limit`; 1 where they can't say."""
-    count = len(values)
-    if count < 2 or not math.isfinite(float(np.mean(values))):
+def p_value(values: Sequence[float], limit: float, side: Literal["above", "below"]) -> float:
+    """Of Student's test that the mean of `values` is on this side of `limit`: at 5% as the 95% interval decides.
+
+    Half of 5% is on either side of an interval, so that the p of one side is doubled; 1 on the other side, and where
+    the values can't say.
+
+    >>> p_value([0.9, 1.0, 1.1], 0.0, "above") < 0.05, p_value([0.9, 1.0, 1.1], 0.0, "below")
+    (True, 1.0)
+    """
+    count, mean = len(values), float(np.mean(values)) if len(values) else math.nan
+    distance = mean - limit if side == "above" else limit - mean
+    if count < 2 or not distance > 0:
         return 1.0
     from scipy.special import stdtr
 
-    distance, error = abs(float(np.mean(values)) - limit), _error(values)
-    if not error:
-        return 0.0 if distance else 1.0
-    return 2 * float(stdtr(count - 1, -distance / error))
+    error = _error(values)
+    return 2 * float(stdtr(count - 1, -distance / error)) if error else 0.0
 
 
 def _error(values: Sequence[float]) -> float:

@@ -23,7 +23,8 @@ from gammafl.experiments.row_charts import title_of
 from gammafl.experiments.rows import Key, Row, Rows
 from gammafl.federated.units import show_bytes, show_duration
 from gammafl.methods.registry import colours_of, entry_named, names, split_expression
-from gammafl.report.charts import Axis, Chart, Line, Panel, lines_panel
+from gammafl.report.charts import Chart, Panel
+from gammafl.report.lines import Axis, Line, lines_panel
 from gammafl.report.tables import TextTable, times_less
 
 DENSE, HALF = "fedavg", "fedavg:values=f16"
@@ -126,13 +127,10 @@ def dominated(point: Point, others: Sequence[Point], size: str, higher_is_better
 
 def verdicts_within(candidates: Sequence[Point], within: float) -> list[tuple[str, float]]:
     """For each point: whether it is within so many points of FedAVG, and Holm's p of that."""
-    corrected = holm([p_value(point.gap, -within) for point in candidates])
-    made = []
-    for point, p in zip(candidates, corrected, strict=True):
-        sure = p < 1 - CONFIDENCE
-        inside = bool(point.gap) and mean(point.gap) > -within
-        made.append((HOLDS if sure and inside else FAILS if sure else OPEN, p))
-    return made
+    inside = holm([p_value(point.gap, -within, "above") for point in candidates])
+    outside = holm([p_value(point.gap, -within, "below") for point in candidates])
+    limit = 1 - CONFIDENCE
+    return [(HOLDS if a < limit else FAILS if b < limit else OPEN, a) for a, b in zip(inside, outside, strict=True)]
 
 
 def _within(rows: Rows) -> float:

@@ -9,7 +9,9 @@ from gammafl.experiments.claims import Claim, Place, scale_of
 from gammafl.experiments.intervals import interval
 from gammafl.experiments.labels import colour, dash, label
 from gammafl.experiments.rows import Row, Rows
-from gammafl.report.charts import Axis, Chart, Estimate, Line, Panel, intervals_panel, lines_panel
+from gammafl.report.charts import Chart, Panel
+from gammafl.report.estimates import Estimate, intervals_panel
+from gammafl.report.lines import Axis, Line, lines_panel
 
 ITERATIONS = Axis("iteration", "iterations", button="iterations")
 SENT = Axis("sent_bytes", "sent so far by a client in every round (bytes)", log=True, button="bytes sent")

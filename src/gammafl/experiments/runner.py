@@ -89,9 +89,9 @@ class Campaign:
         return [job] if new else []
 
     def _job(self, trial: Trial, leader: Row | None) -> "StudyJob":
-        make = self.study.make_job
-        if make is None:
-            from gammafl.experiments.trial_runs import training_job as make
+        from gammafl.experiments.trial_runs import training_job
+
+        make = self.study.make_job or training_job
         return make(trial, leader, self.options.runs, self.options.data_dir)
 
     def _kept(self, trial: Trial, job: "StudyJob") -> Row | None:

@@ -10,7 +10,8 @@ from gammafl.experiments.grid import Factor, Level, Study
 from gammafl.experiments.intervals import interval
 from gammafl.experiments.row_charts import warning_of
 from gammafl.experiments.rows import Rows
-from gammafl.report.charts import Axis, Chart, Line, lines_panel
+from gammafl.report.charts import Chart
+from gammafl.report.lines import Axis, Line, lines_panel
 from gammafl.report.tables import TextTable
 
 DIMS = ("10000", "100000", "1000000", "10000000", "100000000")

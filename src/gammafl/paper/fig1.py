@@ -10,7 +10,8 @@ from gammafl.experiments.levels import USUALLY_QUICK, tasks
 from gammafl.experiments.row_charts import ITERATIONS, mean_line, title_of
 from gammafl.experiments.rows import Rows, Samples, difference
 from gammafl.paper.shared import LOGISTIC, MINI, NON_IID, TASKS, by_task
-from gammafl.report.charts import Axis, Chart, lines_panel
+from gammafl.report.charts import Chart
+from gammafl.report.lines import Axis, lines_panel
 
 THRESHOLDS = by_task(logistic=math.sqrt(2) / 2, cnn=math.sqrt(2) / 10)
 """The caption's λ_0; its k_0 is 1% for both. The multiples below are ours: the paper does not print its own."""

@@ -13,7 +13,8 @@ from gammafl.experiments.levels import tasks
 from gammafl.experiments.row_charts import ITERATIONS, KEPT, mean_line, title_of
 from gammafl.experiments.rows import TENTHS, Row, Rows, difference
 from gammafl.paper.shared import MINI, NON_IID, TASKS
-from gammafl.report.charts import Chart, Line, lines_panel
+from gammafl.report.charts import Chart
+from gammafl.report.lines import Line, lines_panel
 
 FACTORS = ("data", "stepsize", "E", "clients")
 RISE, FALL = 1.2, 0.5

@@ -13,7 +13,8 @@ from gammafl.experiments.levels import USUALLY_QUICK, classes, tasks
 from gammafl.experiments.row_charts import title_of
 from gammafl.experiments.rows import Rows, Samples, difference, mean_of
 from gammafl.paper.shared import MINI, TASKS
-from gammafl.report.charts import Chart, HeatMap, heat_map_panel
+from gammafl.report.charts import Chart
+from gammafl.report.estimates import HeatMap, heat_map_panel
 
 SETTING = ("stepsize", "keep", "clients", "classes")
 NOMINAL, EQUAL = "at the same k", "at equal traffic"

@@ -11,7 +11,7 @@ from gammafl.experiments.columns import Column, GridTable
 from gammafl.experiments.grid import Factor, Level, Study, Trial
 from gammafl.experiments.rows import Row, Rows
 from gammafl.paper.printed import TABLE_II
-from gammafl.runs.progress import Progress
+from gammafl.runs.progress import Progress, Silent
 
 FIGURES = {"λ": "threshold", "λ_0, inverse γ": "inverse", "λ_0, exponential γ": "exponential"}
 """Heading → key; of the printed table and of ours."""
@@ -34,7 +34,7 @@ class Calibration:
         return Row(self.model, {}, 0, figures)
 
     def finished(self) -> Row | None:
-        return self.run(None)  # type: ignore[arg-type]
+        return self.run(Silent())
 
 
 def _make_job(trial: Trial, leader: Row | None, runs: Path, data_dir: Path | None) -> Calibration:
@@ -46,6 +46,26 @@ def _ours(rows: Rows, cell: Place, key: str) -> float:
     return next(iter(rows.by_seed(key, **cell).values()))
 
 
+@dataclass(frozen=True)
+class _Shown:
+    """Our number."""
+
+    key: str
+
+    def __call__(self, rows: Rows, cell: Place) -> str:
+        return f"{_ours(rows, cell, self.key):.2e}"
+
+
+@dataclass(frozen=True)
+class _Printed:
+    """The paper's."""
+
+    key: str
+
+    def __call__(self, rows: Rows, cell: Place) -> str:
+        return f"{getattr(TABLE_II[cell['model']], self.key):.2e}"
+
+
 def _columns() -> list[Column]:
     made = [
         Column("d", lambda r, c: f"{_ours(r, c, 'dim'):,.0f}"),
@@ -53,8 +73,7 @@ def _columns() -> list[Column]:
         Column("T", lambda r, c: f"{_ours(r, c, 'iterations'):,.0f}"),
     ]
     for heading, key in FIGURES.items():
-        made.append(Column(heading, lambda r, c, key=key: f"{_ours(r, c, key):.2e}"))
-        made.append(Column("paper", lambda r, c, key=key: f"{getattr(TABLE_II[c['model']], key):.2e}"))
+        made += [Column(heading, _Shown(key)), Column("paper", _Printed(key))]
     return made
 
 

@@ -13,7 +13,8 @@ from gammafl.experiments.grid import TASK, Factor, Level, Study, Trial
 from gammafl.experiments.intervals import interval, slope
 from gammafl.experiments.row_charts import title_of
 from gammafl.experiments.rows import Row, Rows
-from gammafl.report.charts import COLOURS, GREY, Axis, Chart, Line, lines_panel
+from gammafl.report.charts import COLOURS, GREY, Chart
+from gammafl.report.lines import Axis, Line, lines_panel
 from gammafl.report.tables import TextTable
 
 if TYPE_CHECKING:

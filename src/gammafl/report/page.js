@@ -30,14 +30,14 @@
     spec.config = config();
     spec.width = "container";
     spec.autosize = { type: "fit-x", contains: "padding" };
-    spec.padding = { left: 2, top: 6, bottom: 4, right: narrow ? 6 : Math.max(6, plot.room) };
+    spec.padding = { left: 2, top: 6, bottom: 4, right: 16 };
     if (narrow && plot.legend.length) spec.layer = spec.layer.filter((layer) => layer.mark.type !== "text");
     for (const param of spec.params || []) if (param.name in state.menus) param.value = state.menus[param.name];
     for (const param of spec.params || []) if (param.name === "hidden") param.value = [...state.hidden];
     for (const layer of plot.logs ? spec.layer : []) for (const channel of ["x", "y"]) {
       const place = layer.encoding?.[channel], wanted = state.logs[channel];
       if (place?.scale && wanted !== undefined) {
-        place.scale = { ...place.scale, type: wanted ? "log" : "linear", nice: !wanted };
+        place.scale = { ...place.scale, type: wanted ? "log" : "linear", nice: !wanted, zero: wanted ? undefined : false };
         place.title = place.title?.replace(" (log scale)", "") + (wanted ? " (log scale)" : "");
       }
     }
@@ -50,7 +50,7 @@
       state.result?.finalize();
       state.width = canvas.clientWidth;
       state.result = await vegaEmbed(canvas, specification(plot, state, state.width),
-        { mode: "vega-lite", renderer: "svg", actions: false, ast: true, tooltip: { theme: dark() ? "dark" : "light" } });
+        { mode: "vega-lite", renderer: "svg", actions: false, ast: true, logLevel: 1, tooltip: { theme: dark() ? "dark" : "light" } });
       figure.view = state.result.view;
       for (const param of plot.views[state.view].spec.params || []) {
         if (param.bind) figure.view.addSignalListener(param.name, (name, value) => { state.menus[name] = value; });

@@ -89,7 +89,7 @@ def _vega() -> str:
     """Vega, Vega-Lite and vega-embed as one script, without anything that ends a script element."""
     import vl_convert
 
-    return str(vl_convert.javascript_bundle()).replace("</script", "<\\/script")
+    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")).replace("</script", "<\\/script")
 
 
 def _plot(panel: Panel) -> Mapping[str, Any]:
@@ -98,7 +98,6 @@ def _plot(panel: Panel) -> Mapping[str, Any]:
         "views": [{"buttons": view.buttons, "spec": view.spec} for view in panel.views],
         "datasets": panel.datasets,
         "legend": [{"name": name, "colour": colour, "dash": DASHES[dash]} for name, colour, dash in panel.legend],
-        "room": panel.room,
         "logs": panel.logs,
     }
 
