@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,6 +24,7 @@ ERROR = Axis("error", "error", True, button="error")
 IN_LEGEND = ("method", "curve")
 """Factors whose levels are compared within one plot, if a study has them."""
 MOST_LINES = 8
+REACH = 3
 
 MakeChart = Callable[[Rows], Chart | None]
 
@@ -84,19 +86,43 @@ _ACROSS = {axis.key for axis in (ITERATIONS, SENT, BOTH, SECONDS)}
 
 
 def training_chart(name: str, text: str) -> MakeChart:
-    """The metric of every method against iterations, and against what was sent (and seconds, where there is a link)."""
+    """The metric of every method against iterations and against what was sent.
+
+    Also against bytes both ways where those down are compressed, and against seconds where there is a link. Lines and
+    bands are moving averages: the last iterate swings with whoever took part.
+    """
 
     def chart(rows: Rows) -> Chart | None:
         lines = [
-            mean_line(found, label(method), _own_colour(method, rows), dash(method))
+            smoothed(mean_line(found, label(method), _own_colour(method, rows), dash(method)))
             for method in rows.levels["method"]
             if (found := rows.pick(method=method))
         ]
-        across = [axis for axis in (ITERATIONS, SENT, BOTH, SECONDS) if _present(lines, axis)]
-        panels = [lines_panel(f"against {axis.label}", lines, [axis], [metric_axis(rows)]) for axis in across]
-        return Chart(name, title_of(rows, text), panels) if panels else None
+        down = any(
+            0 < (row.figures.get("downlink_bytes_per_client") or 0) < row.figures["dense_bytes_per_client"]
+            for row in rows.finished
+        )
+        across = [axis for axis in (ITERATIONS, SENT, *([BOTH] if down else []), SECONDS) if _present(lines, axis)]
+        panels = [lines_panel(f"against {axis.button}", lines, [axis], [metric_axis(rows)]) for axis in across]
+        title = title_of(rows, f"{text}, moving average, band from the least to the most")
+        return Chart(name, title, panels) if panels else None
 
     return chart
+
+
+def smoothed(line: Line) -> Line:
+    """A line whose metric is a moving average over up to 2·`REACH` + 1 points: as many after a point as before it."""
+
+    def even(values: Sequence[float]) -> list[float]:
+        reach = min(REACH, len(values) // 10)
+        near = [min(i, len(values) - 1 - i, reach) for i in range(len(values))]
+        return [float(np.mean(values[i - n : i + n + 1])) for i, n in enumerate(near)]
+
+    values, low, high = (
+        {key: even(column) if key == "metric" else column for key, column in source.items()}
+        for source in (line.values, line.low, line.high)
+    )
+    return replace(line, values=values, low=low, high=high)
 
 
 def _own_colour(method: str, rows: Rows) -> str:
