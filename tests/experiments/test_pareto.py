@@ -75,7 +75,8 @@ def test_a_dominated_point_is_grey_and_no_other() -> None:
 
 def test_bytes_up_down_and_both_ways_can_be_chosen_and_seconds_where_there_is_a_link() -> None:
     gaps = {"0.01": 0.1}
-    for figures, buttons in (({}, 3), ({"link_seconds": 7.0}, 4)):
+    cases: list[tuple[dict[str, Any], int]] = [({}, 3), ({"link_seconds": 7.0}, 4)]
+    for figures, buttons in cases:
         chart = PARETO.charts[0](invented(gaps, **figures))
         assert chart is not None
         assert [panel.title.partition(";")[0] for panel in chart.panels] == ["last", "averaged model"]
