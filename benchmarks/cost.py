@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gammafl.experiments.grid import Trial
-from gammafl.federated.records import Summary
+from gammafl.experiments.rows import Row
 from gammafl.files.atomic import read_json, write_atomically
 from gammafl.paper.cost import COST, FUSED
 from gammafl.runs.progress import Progress, Status
@@ -25,17 +25,18 @@ class CostJob:
     def path(self) -> Path:
         return self.runs / f"cost-d{self.dim}-repetition{self.seed}"
 
-    def seconds(self) -> float:
-        """Eight contenders; those of torch take about 40 ns an element."""
-        return 1 + 1.5e-7 * self.dim * (self.turns + 1)
+    @property
+    def config_digest(self) -> str:
+        return f"{self.turns} turns"
 
-    def finished(self) -> dict[str, Any] | None:
-        return read_json(self.path / "summary.json")
+    def finished(self) -> Row | None:
+        summary = read_json(self.path / "summary.json")
+        return None if summary is None else self._row(summary["figures"])
 
-    def outcome(self, summary: dict[str, Any]) -> tuple[dict[str, Any], dict[str, list[float]]]:
-        return summary["figures"], {}
+    def _row(self, figures: dict[str, Any]) -> Row:
+        return Row(self.path.name, {}, self.seed, figures, config=self.config_digest)
 
-    def run(self, progress: Progress) -> dict[str, Any]:
+    def run(self, progress: Progress) -> Row:
         from benchmarks.compress import seconds_of  # loads torch
 
         summary = {"settings": asdict(self) | {"runs": ""}, "figures": seconds_of(self.dim, 1, self.turns)}
@@ -44,10 +45,10 @@ class CostJob:
             self.path / "summary.json", (json.dumps(summary, indent=1, ensure_ascii=False) + "\n").encode()
         )
         progress.update(Status(self.path.name, 1, 1, "seconds", summary["figures"][FUSED], 1e-3, 0, True))
-        return summary
+        return self._row(summary["figures"])
 
 
-def _make_job(trial: Trial, leader: Summary | None, runs: Path, data_dir: Path | None) -> CostJob:
+def _make_job(trial: Trial, leader: Row | None, runs: Path, data_dir: Path | None) -> CostJob:
     return CostJob(int(trial.settings["dim"]), trial.seed, runs)
 
 

@@ -22,10 +22,12 @@ from markdown_it.token import Token
 
 from benchmarks.commands import app as benchmarks
 from gammafl.cli import main as cli
+from gammafl.cli.layers import base_settings, layers
 from gammafl.cli.parsing import numbers, words
-from gammafl.cli.studies import asked_for
+from gammafl.cli.studies import asked_for, check_tasks
 from gammafl.config.layers import make_config, parse_settings
 from gammafl.experiments.compare import check_methods
+from gammafl.experiments.pareto import pareto
 from gammafl.experiments.runner import Options, plan_campaign
 from gammafl.methods.registry import split_list
 from gammafl.paper.catalogue import study_named
@@ -147,13 +149,17 @@ def check_gammafl(arguments: list[str], may_be_a_name: bool) -> None:
     command, given = parsed(cli.app, arguments, may_be_a_name)
     if command in ("run", "compare") and given["config"] is None:
         methods = check_methods(split_list(given.get("method") or given.get("methods") or "gamma-fedht"))
-        make_config(*cli._layers(given["task"], None, given["set_"]), {"method": methods[-1]})
+        make_config(*layers(given["task"], None, given["set_"]), {"method": methods[-1]})
+    elif command == "pareto":
+        options = {name: given[name] for name in ("link", "budget")}
+        base = base_settings("pareto", given["task"], None, given["set_"], options)
+        pareto(base, split_list(given["methods"] or ""), (0.01,))
     elif command == "study" and given["name"] != "list":
         study = study_named(given["name"])
         seeds = tuple(numbers(given["seeds"], "--seeds", 0)) if given["seeds"] else ()
         chosen, settings = asked_for(study, given["only"] or []), parse_settings(given["set_"] or [])
-        tasks = tuple(words(given["task"]))
-        plan_campaign(study, Options(Path("runs"), tasks, seeds, given["quick"], 1, chosen, settings))
+        chosen |= {"task": check_tasks(study, words(given["task"]))} if given["task"] else {}
+        plan_campaign(study, Options(Path("runs"), seeds, given["quick"], 1, chosen, settings))
     elif command == "get":
         dataset_named(given["name"])
 

@@ -73,9 +73,9 @@ def test_cost_measures_what_is_missing_judges_and_draws(
     assert code == 0
     assert "cost: 2 runs, 0 finished" in printed
     path = in_tmp / "there/cost-quick"
-    document = json.loads((path / "study.json").read_text())
-    assert document["title"] == COST.title
-    assert [claim["claim"] for claim in document["claims"]] == [claim.sentence for claim in COST.claims]
+    rows = [json.loads(line) for line in (path / "rows.jsonl").read_text().splitlines()]
+    assert [(row["study"], row["d"]) for row in rows] == [("cost", "10000"), ("cost", "100000")]
+    assert all(claim.sentence in (path / "tables.md").read_text() for claim in COST.claims)
     assert {"cost.png", "cost.svg", "report.html", "tables.md"} <= {p.name for p in path.iterdir()}
     code, printed = benchmarks(f"{command} --collect", capsys, monkeypatch)
     assert (code, "nothing to run" in printed) == (0, True)
@@ -83,8 +83,8 @@ def test_cost_measures_what_is_missing_judges_and_draws(
 
 def test_the_package_alone_draws_the_measured_times() -> None:
     [section] = sections_of([ROOT / "results/cost"], STUDIES)
-    assert len(section.plots) == 1
-    assert [claim["claim"] for claim in section.claims] == [claim.sentence for claim in COST.claims]
+    assert len(section.panels) == 1
+    assert [claim.sentence for claim in section.claims] == [claim.sentence for claim in COST.claims]
 
 
 def test_stopping_cost_tells_the_command_that_goes_on(

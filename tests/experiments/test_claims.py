@@ -1,39 +1,42 @@
 """Verdicts: they follow the data, also when the data are doctored, and one seed decides nothing."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from gammafl.experiments.claims import FAILS, HOLDS, OPEN, Claim, Part, judge
-from gammafl.experiments.results import Results, Run
-from gammafl.experiments.store import verdicts
+from gammafl.experiments.claims import FAILS, HOLDS, OPEN, Claim, Part, beats, close_to, judge, sends_less, verdicts
+from gammafl.experiments.grid import Trial
+from gammafl.experiments.rows import Row, Rows
+from gammafl.experiments.runner import order_of
 from gammafl.paper.catalogue import STUDIES
 from gammafl.paper.cost import FUSED, NAIVE_TOP_K, OUR_TOP_K
-from gammafl.report.pictures import LinePicture
 
 Figures = Callable[[Mapping[str, str], int], dict[str, Any]]
 Curve = Callable[[Mapping[str, str], int], dict[str, list[float]]]
-NOTHING = Results("none", "logistic-fmnist", False, {}, [])
+NOTHING = Rows("none", {}, [])
 
 
 def asked(*samples: Mapping[int, float], **how: Any) -> Claim:
-    return Claim("a claim", "nowhere", lambda results: [Part("part", one, **how) for one in samples])
+    return Claim("a claim", "nowhere", lambda rows: [Part("part", one, **how) for one in samples])
 
 
 def doctored(
     name: str, task: str, figures: Figures, curve: Curve = lambda cell, seed: {}, seeds: int = 4
 ) -> dict[str, str]:
     """Sentence → verdict on invented runs of the whole grid of a study."""
-    study = STUDIES[name]
-    trials = study.trials(task, range(seeds), False, {})
-    runs = [
-        Run("run", dict(t.cell), t.seed, figures(dict(t.cell), t.seed), curve(dict(t.cell), t.seed)) for t in trials
-    ]
-    levels = {factor.name: [level.name for level in factor.levels] for factor in study.factors}
-    found = verdicts(study, Results(name, task, False, levels, runs))
-    return {verdict.claim.sentence: verdict.answer for verdict in found}
+    rows = invented(name, task, figures, curve, seeds)
+    return {verdict.claim.sentence: verdict.answer for verdict in verdicts(STUDIES[name].claims, rows)}
+
+
+def invented(name: str, task: str, figures: Figures, curve: Curve, seeds: int) -> Rows:
+    study = STUDIES[name].restricted({"task": [task]} if task else {}, False)
+    places = [(dict(trial.cell), trial.seed) for trial in study.trials(range(seeds))]
+    rows = [Row("run", cell, seed, figures(cell, seed), curve(cell, seed)) for cell, seed in places]
+    return Rows(name, order_of(study), rows)
 
 
 def noise(seed: int, size: float = 0.0005) -> float:
@@ -66,6 +69,39 @@ def test_among_many_parts_it_takes_more_to_refute() -> None:
     doubtful, clear = {0: -1.0, 1: -1.4, 2: -0.6}, {0: 1.0, 1: 1.1, 2: 0.9}
     assert judge(asked(doubtful), NOTHING).answer == FAILS
     assert judge(asked(doubtful, *[clear] * 9), NOTHING).answer == OPEN
+
+
+def two(first: float, second: float, key: str = "last_mean", metric: str = "accuracy") -> Rows:
+    """Methods a and b at two classes, whose figures are these but for a noise that pairing takes out."""
+    rows = [
+        Row("run", {"task": "t", "classes": c, "method": m}, seed, {"metric": metric, key: v + noise(seed)})
+        for c in ("2", "3")
+        for m, v in (("a", first), ("b", second))
+        for seed in range(4)
+    ]
+    return Rows("own", {"task": ["t"], "classes": ["2", "3"], "method": ["a", "b"]}, rows)
+
+
+def test_a_method_beats_another_by_points_of_accuracy_and_by_a_lower_perplexity_or_loss() -> None:
+    claim = beats("a beats b", "ours", "a", "b", by=("classes",), more_than=0.5)
+    assert judge(claim, two(0.81, 0.80)).answer == HOLDS  # by one point
+    assert judge(claim, two(0.802, 0.80)).answer == FAILS  # by a fifth
+    assert judge(claim, two(30.0, 31.0, metric="perplexity")).answer == HOLDS
+    loss = beats("a beats b", "ours", "a", "b", by=("classes",), key="last_loss")
+    assert judge(loss, two(1.0, 1.1, "last_loss")).answer == HOLDS
+    assert [part.part.label for part in judge(claim, two(1, 1)).parts] == ["a − b, #C=2", "a − b, #C=3"]
+
+
+def test_a_method_is_close_to_another_within_what_its_task_allows() -> None:
+    rows = two(0.79, 0.80)
+    assert judge(close_to("close", "ours", "a", "b", {"t": 2.0}, by=("classes",)), rows).answer == HOLDS
+    assert judge(close_to("close", "ours", "a", "b", {"t": 0.5}, by=("classes",)), rows).answer == FAILS
+
+
+def test_a_method_sends_less_than_another() -> None:
+    claim = sends_less("less", "ours", "a", "b", by=("classes",), key="sent")
+    assert judge(claim, two(90, 100, "sent")).answer == HOLDS
+    assert judge(claim, two(110, 100, "sent")).answer == FAILS
 
 
 def accuracy(lead: Mapping[str, float]) -> Figures:
@@ -162,18 +198,17 @@ def test_fig2_tells_a_curve_that_rises_and_falls_from_a_flat_one() -> None:
 
 
 def test_fig2_shows_its_lines_whole_also_where_only_one_of_many_seeds_keeps_anything() -> None:
-    study = STUDIES["fig2"]
-    levels = {factor.name: [level.name for level in factor.levels] for factor in study.factors}
-    trials = list(study.trials("logistic-fmnist", range(8), False, {}))
-    curves = [{"iteration": [5.0, 10.0], "kept_fraction": [1e-3, 1e-3 if t.seed == 0 else 0.0]} for t in trials]
-    runs = [Run("run", dict(t.cell), t.seed, {}, curve) for t, curve in zip(trials, curves, strict=True)]
-    [picture] = study.pictures(Results("fig2", "logistic-fmnist", False, levels, runs))
-    assert isinstance(picture, LinePicture)
-    for panel in picture.panels:
-        low, high = panel.y_limits
-        assert low is not None
-        assert high is not None
-        assert all(low <= value <= high for line in panel.lines for value in line.y)
+    once: Curve = lambda cell, seed: {"iteration": [5.0, 10.0], "kept_fraction": [1e-3, 0.0 if seed else 1e-3]}  # noqa: E731
+    rows = invented("fig2", "logistic-fmnist", lambda cell, seed: {}, once, 8)
+    chart = STUDIES["fig2"].charts[0](rows)
+    assert chart is not None
+    assert len(chart.panels) == 4
+    for panel in chart.panels:
+        scales = [layer["encoding"]["y"]["scale"] for layer in panel.views[0].spec["layer"]]
+        low, high = scales[0]["domain"]
+        assert all(scale["domain"] == [low, high] for scale in scales)
+        values = [point["kept_fraction"] for point in panel.datasets["points"]]
+        assert low <= min(values) < max(values) <= high
 
 
 def rising(speed: float) -> Curve:
@@ -245,8 +280,18 @@ def test_cost_reads_the_exponent_from_the_times(power: float, times: float, expe
     assert set(doctored("cost", "", figures).values()) == {expected}
 
 
+def _job_of(trial: Trial) -> Any:
+    make = STUDIES["table2"].make_job
+    assert make is not None
+    return make(trial, None, Path(), None)
+
+
 def test_table2_agrees_with_the_paper_except_for_gpt2() -> None:
-    found = doctored("table2", "", lambda cell, seed: {})
+    study = STUDIES["table2"]
+    jobs = [(dict(trial.cell), _job_of(trial)) for trial in study.trials((0,))]
+    rows = [replace(row, cell=cell) for cell, job in jobs if (row := job.finished())]
+    judged = verdicts(study.claims, Rows("table2", order_of(study), rows))
+    found = {verdict.claim.sentence: verdict.answer for verdict in judged}
     assert {sentence.split(" of ")[1].split("@")[0]: answer for sentence, answer in found.items()} == {
         "VGG11s": HOLDS,
         "Logistic": HOLDS,

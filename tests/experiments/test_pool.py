@@ -10,8 +10,9 @@ import pytest
 
 import gammafl as gf
 from gammafl.config.layers import make_config
-from gammafl.experiments.pool import Job, run_jobs
-from gammafl.federated.records import Summary
+from gammafl.experiments.pool import run_jobs
+from gammafl.experiments.rows import Row
+from gammafl.experiments.trial_runs import TrainingJob as Job
 from gammafl.runs.progress import Silent
 
 BASE = {"task": "logistic-mini", "iterations": 10, "evaluation": {"every": 1}}
@@ -28,14 +29,14 @@ def build(config):
 def test_a_finished_job_makes_the_next_ones_possible(workers: int, tmp_path: Path) -> None:
     first = Job(make_config(BASE, {"method": "ht"}), tmp_path / "first")
 
-    def follow(job: Job, summary: Summary) -> list[Job]:
+    def follow(job: Job, row: Row) -> list[Job]:
         if job.path.name != "first":
             return []
-        k = round(summary.kept_fraction * summary.dim)
+        k = round(row.figures["kept_fraction"] * row.figures["dim"])
         return [Job(make_config(BASE, {"method": "top-k", "compression": {"k": k}}), tmp_path / "second")]
 
-    leader, follower = run_jobs([first], follow, workers, Silent())
-    assert follower.kept_fraction == pytest.approx(leader.kept_fraction, abs=0.5 / leader.dim)
+    leader, follower = (row.figures for row in run_jobs([first], follow, workers, Silent()))
+    assert follower["kept_fraction"] == pytest.approx(leader["kept_fraction"], abs=0.5 / leader["dim"])
 
 
 def test_a_process_that_dies_is_named(tmp_path: Path) -> None:

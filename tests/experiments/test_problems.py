@@ -71,5 +71,5 @@ def test_both_units_start_with_the_same_threshold_and_only_one_follows_the_steps
 def test_compression_changes_the_run_and_raises_its_bound(tmp_path: Path) -> None:
     dense = TheoryJob("strongly-convex", 0, tmp_path, "fedavg", 300).run(Silent())
     sparse = TheoryJob("strongly-convex", 0, tmp_path, "gamma-fedht", 300, "gradient").run(Silent())
-    assert dense["figures"]["error"] != sparse["figures"]["error"]
-    assert dense["figures"]["bound"] < sparse["figures"]["bound"]
+    assert dense.figures["error"] != sparse.figures["error"]
+    assert dense.figures["bound"] < sparse.figures["bound"]

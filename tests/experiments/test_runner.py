@@ -1,17 +1,21 @@
-"""Studies as runs: nothing is run twice, nothing finished is lost, and study.json is enough to judge again."""
+"""Studies as runs: nothing is run twice, nothing finished is lost, and rows are enough to judge again."""
 
 import json
+import re
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
 
 import gammafl as gf
-from gammafl.cli.studies import asked_for
+from gammafl.cli.studies import asked_for, redraw
 from gammafl.config.layers import make_config
-from gammafl.experiments.results import Results, Run, training_curve
-from gammafl.experiments.runner import Campaign, Options, cost_line, plan_campaign, run_campaign
-from gammafl.experiments.store import read_document, read_results, verdicts, write_study
+from gammafl.experiments.claims import verdicts
+from gammafl.experiments.grid import Study, Trial
+from gammafl.experiments.rows import Row, Rows, training_curve
+from gammafl.experiments.runner import Campaign, Options, plan_campaign, run_campaign
+from gammafl.experiments.store import all_rows, kept_rows, load_rows, study_directory, write_study
 from gammafl.experiments.trial_runs import run_name, training_job, trial_config
 from gammafl.federated.records import RoundRecord
 from gammafl.paper.catalogue import STUDIES
@@ -22,11 +26,20 @@ from tests.report.made import figures
 
 TINY = {"iterations": 10, "evaluation": {"every": 1}}
 METHODS = {"method": ["gamma-fedht", "top-k", "fedavg"]}
+MINI = {"task": ["logistic-mini"]}
 
 
 def campaign(out: Path, name: str = "table3", **changes: Any) -> Campaign:
-    given: dict[str, Any] = {"tasks": ("logistic-mini",), "seeds": (0, 1), "quick": True, "only": METHODS}
-    return plan_campaign(STUDIES[name], Options(out, settings=TINY, **given | changes))
+    given: dict[str, Any] = {"seeds": (0, 1), "quick": True, "only": METHODS | MINI, "settings": TINY}
+    return plan_campaign(STUDIES[name], Options(out, **given | changes))
+
+
+def stored(one: Campaign) -> Path:
+    """Writes its rows as the command does; returns the directory."""
+    path = study_directory(one.options.out, one.whole, "logistic-mini", one.options.quick)
+    rows = all_rows(one.whole, one.rows("logistic-mini"), kept_rows(one.whole, "logistic-mini", one.options))
+    write_study(path, one.whole, rows)
+    return path
 
 
 class Stops(Silent):
@@ -62,7 +75,7 @@ def test_a_study_that_is_run_twice_runs_nothing_the_second_time(tmp_path: Path) 
     assert run_campaign(again, hears) == 0
     assert written(tmp_path) == before
     assert hears.said == ["table3: 6 runs, 6 finished; nothing to run"]
-    assert len(again.results("logistic-mini").runs) == 6
+    assert len(again.rows("logistic-mini").finished) == 6
 
 
 def test_a_study_stopped_in_the_middle_keeps_what_is_finished(tmp_path: Path) -> None:
@@ -84,7 +97,7 @@ def test_a_run_that_was_begun_goes_on_from_its_checkpoint(tmp_path: Path) -> Non
     eager = TINY | {"iterations": 20, "checkpoint": {"every_seconds": 0.0}}
     plan = plan_campaign(
         STUDIES["table3"],
-        Options(tmp_path, ("logistic-mini",), (0,), True, only={"method": ["fedavg"]}, settings=eager),
+        Options(tmp_path, (0,), True, only={"method": ["fedavg"]} | MINI, settings=eager),
     )
     job = plan.ready()[0]
 
@@ -103,18 +116,19 @@ def test_jobs_in_parallel_find_their_followers(tmp_path: Path) -> None:
     alone, beside = campaign(tmp_path / "1"), campaign(tmp_path / "2", workers=2)
     for one in (alone, beside):
         run_campaign(one, Silent())
-    for task in ("logistic-mini",):
-        first, second = alone.results(task), beside.results(task)
-        assert {r.name for r in first.runs} == {r.name for r in second.runs}
-        for method in METHODS["method"]:
-            assert first.by_seed("last_loss", method=method) == second.by_seed("last_loss", method=method)
+    first, second = alone.rows("logistic-mini"), beside.rows("logistic-mini")
+    assert [(row.run, row.cell, row.curve) for row in first.all] == [
+        (row.run, row.cell, row.curve) for row in second.all
+    ]
+    for method in METHODS["method"]:
+        assert first.by_seed("last_loss", method=method) == second.by_seed("last_loss", method=method)
 
 
 def test_top_k_keeps_as_many_entries_as_its_leader_did(tmp_path: Path) -> None:
     one = campaign(tmp_path)
     run_campaign(one, Silent())
-    results = one.results("logistic-mini")
-    leader, follower = (results.by_seed("kept_per_upload", method=m) for m in ("gamma-fedht", "top-k"))
+    rows = one.rows("logistic-mini")
+    leader, follower = (rows.by_seed("kept_per_upload", method=m) for m in ("gamma-fedht", "top-k"))
     assert follower == {seed: max(1, round(count)) for seed, count in leader.items()}
 
 
@@ -127,11 +141,17 @@ def test_different_configurations_have_different_names() -> None:
     """Over all trials of all studies at full size; equal names are equal configurations."""
     seen: dict[str, str] = {}
     for study in STUDIES.values():
-        for task in {*study.tasks, *study.further_tasks} & {"logistic-fmnist", "cnn-cifar10", "logistic-mini"}:
-            for trial in study.trials(task, (0, 1), False, {}):
-                config = trial_config(trial)
-                text = config.model_dump_json()
-                assert seen.setdefault(run_name(config), text) == text
+        for trial in trained(study, "logistic-fmnist", "cnn-cifar10", "logistic-mini"):
+            config = trial_config(trial)
+            text = config.model_dump_json()
+            assert seen.setdefault(run_name(config), text) == text
+
+
+def trained(study: Study, *tasks: str) -> list[Trial]:
+    """The trials of those of the tasks that a study trains."""
+    factor = study.factor("task")
+    chosen = [task for task in tasks if factor and task in factor.names] if study.make_job is None else []
+    return list(study.restricted({"task": chosen}, False).trials((0, 1))) if chosen else []
 
 
 def test_a_name_says_what_is_not_the_presets() -> None:
@@ -142,68 +162,123 @@ def test_a_name_says_what_is_not_the_presets() -> None:
 
 @pytest.mark.parametrize("name", [name for name in STUDIES if STUDIES[name].tasks[:1] == ("logistic-fmnist",)])
 def test_every_trial_of_a_study_is_a_valid_run(name: str, tmp_path: Path) -> None:
-    study = STUDIES[name]
-    for task in study.tasks:
-        for trial in study.trials(task, (0,), False, {}):
-            job = training_job(trial, None, tmp_path, None)
-            assert job.config.iterations == make_config(settings_of(task), {"task": task}).iterations
+    for trial in trained(STUDIES[name], *STUDIES[name].tasks):
+        job, task = training_job(trial, None, tmp_path, None), trial.settings["task"]
+        assert job.config.iterations == make_config(settings_of(task), {"task": task}).iterations
+
+
+@pytest.mark.parametrize("name", ["alpha", "fig1", "fig2"])
+def test_what_a_level_depends_on_is_the_papers_for_the_small_task_too(name: str) -> None:
+    """Settings that differ between the paper's tasks: the task that needs no download has those of Logistic."""
+    full, mini = (trained(STUDIES[name], task) for task in ("logistic-fmnist", "logistic-mini"))
+    for one, other in zip(full, mini, strict=True):
+        assert {**one.settings, "task": ""} == {**other.settings, "task": ""}
 
 
 def test_fig2_is_the_full_factorial() -> None:
-    cells = {trial.cell for trial in STUDIES["fig2"].trials("logistic-fmnist", (0,), False, {})}
-    configs = {trial_config(t).model_dump_json() for t in STUDIES["fig2"].trials("logistic-fmnist", (0,), False, {})}
-    assert len(cells) == len(configs) == 16
+    trials = [trial for trial in trained(STUDIES["fig2"], "logistic-fmnist") if trial.seed == 0]
+    assert len({trial.cell for trial in trials}) == 16
+    assert len({trial_config(trial).model_dump_json() for trial in trials}) == 16
 
 
-def test_the_cost_is_told_before_the_start(tmp_path: Path) -> None:
-    """Logistic: 3 × 5 × 3 runs of about 16 s, which is the unit cost this rests on."""
-    plan = plan_campaign(STUDIES["table3"], Options(tmp_path, ("logistic-fmnist",), workers=2))
-    plan.ready()
-    assert len(plan.remaining()) == 45
-    assert 45 * 10 < sum(plan.remaining()) < 45 * 25
-    assert "45 runs, 0 finished; the rest takes about" in cost_line(plan, plan.remaining())
-    assert "with 2 jobs" in cost_line(plan, plan.remaining())
+def test_what_is_left_to_run_is_told_before_the_start(tmp_path: Path) -> None:
+    hears = Hears()
+    run_campaign(campaign(tmp_path, collect=True, workers=2), hears)
+    assert hears.said == ["table3: 6 runs, 0 finished; 6 to run, 2 at a time"]
 
 
 def test_the_time_left_comes_from_the_pace_of_this_session() -> None:
     hears = Hears()
-    overall = Overall(hears, total=100.0, runs=2)
-    overall.expected = {"first": 80.0, "second": 20.0}
-    status = Status("first", 1, 100, "accuracy", 0.5, 0.01, 10, True)
-    overall.update(status)
+    overall = Overall(hears, runs=5)
+    overall.update(Status("first", 1, 100, "accuracy", 0.5, 0.01, 10, True))
     overall._began -= 8  # eight seconds ago
     overall.update(Status("first", 100, 100, "accuracy", 0.5, 0.01, 10, True))
-    assert hears.said[-1].startswith("1/2 first: accuracy 50.00%")
-    assert "about 2 s left" in hears.said[-1]  # 80 of 100 units in 8 s leave 20 units: 2 s
+    assert hears.said[-1].startswith("1/5 first: accuracy 50.00%")
+    assert "about 32 s left" in hears.said[-1]  # one of five in 8 s leaves four
 
 
-def test_a_study_json_is_enough_to_judge_again(tmp_path: Path) -> None:
+def test_rows_are_enough_to_judge_and_to_draw_again(tmp_path: Path) -> None:
+    """Without a run directory, to the byte."""
     one = campaign(tmp_path)
     run_campaign(one, Silent())
-    results = one.results("logistic-mini")
-    tables, pictures = write_study(tmp_path / "study", one.study, results, TINY)
-    again = read_results(read_document(tmp_path / "study/study.json"))
-    first, second = (verdicts(one.study, found) for found in (results, again))
-    assert [(v.answer, [p.found for p in v.parts]) for v in first] == [
-        (v.answer, [p.found for p in v.parts]) for v in second
-    ]
-    assert {path.suffix for path in pictures} == {".png", ".svg"}
-    assert all(path.stat().st_size > 1000 for path in pictures)
-    before = {path: path.read_bytes() for path in pictures}
-    write_study(tmp_path / "study", one.study, again, TINY)
-    assert {path: path.read_bytes() for path in pictures} == before
-    assert len(tables) == 2
+    path = stored(one)
+    files = {file: file.read_bytes() for file in path.iterdir()}
+    assert {file.suffix for file in files} == {".png", ".svg", ".md", ".jsonl"}
+    assert all(len(content) > 1000 for content in files.values())
+    rmtree(tmp_path / "runs")
+    study, again = load_rows(path, STUDIES)
+    first, second = (verdicts(study.claims, rows) for rows in (one.rows("logistic-mini"), again))
+    assert [(v.answer, v.parts) for v in first] == [(v.answer, v.parts) for v in second]
+    for file in files:
+        if file.name != "rows.jsonl":
+            file.unlink()
+    redraw([path])
+    assert {file: file.read_bytes() for file in path.iterdir()} == files
+
+
+def test_a_study_whose_rows_are_there_runs_nothing_without_its_runs(tmp_path: Path) -> None:
+    """Also the followers: their k comes from their leaders' rows."""
+    one = campaign(tmp_path)
+    run_campaign(one, Silent())
+    stored(one)
+    rmtree(tmp_path / "runs")
+    again, hears = campaign(tmp_path), Hears()
+    assert run_campaign(again, hears) == 0
+    assert hears.said == ["table3: 6 runs, 6 finished; nothing to run"]
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_row_of_another_configuration_is_run_again(tmp_path: Path) -> None:
+    one = campaign(tmp_path)
+    run_campaign(one, Silent())
+    file = stored(one) / "rows.jsonl"
+    rmtree(tmp_path / "runs")
+    file.write_text(re.sub(r'"config": "[0-9a-f]+"', '"config": "000000000000"', file.read_text(), count=1))
+    again = campaign(tmp_path)
+    again.ready()
+    assert again.unfinished() == 2  # a leader and its follower
+
+
+def test_rows_are_added_to_a_study_and_none_is_lost(tmp_path: Path) -> None:
+    first = campaign(tmp_path, seeds=(0,))
+    run_campaign(first, Silent())
+    path = stored(first)
+    second = campaign(tmp_path, seeds=(1,), only={"method": ["fedavg"]} | MINI)
+    run_campaign(second, Silent())
+    stored(second)
+    rows = load_rows(path, STUDIES)[1]
+    assert [(row.cell["method"], row.seed) for row in rows.all] == [
+        ("gamma-fedht", 0), ("top-k", 0), ("fedavg", 0), ("fedavg", 1),
+    ]  # fmt: skip
+
+
+def test_rows_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
+    one = campaign(tmp_path)
+    run_campaign(one, Silent())
+    stored(one)
+    with pytest.raises(gf.InputError, match=r"--set iterations=10.*choose another --out"):
+        campaign(tmp_path, settings=TINY | {"iterations": 20})
 
 
 def test_quick_results_say_that_they_prove_nothing(tmp_path: Path) -> None:
     one = campaign(tmp_path)
     run_campaign(one, Silent())
-    tables, _ = write_study(tmp_path / "study", one.study, one.results("logistic-mini"), TINY)
-    document = json.loads((tmp_path / "study/study.json").read_text())
-    assert document["quick"] is True
-    assert "prove nothing" in document["note"]
-    assert "prove nothing" in tables[-1].note
-    assert "prove nothing" in (tmp_path / "study/tables.md").read_text()
+    path = stored(one)
+    assert load_rows(path, STUDIES)[1].quick
+    assert (path / "tables.md").read_text().count("prove nothing") == 2
+
+
+def test_pandas_and_polars_read_rows_in_one_line(tmp_path: Path) -> None:
+    """A flat table: every line is a JSON object of the same keys, its factors are words, its figures numbers."""
+    one = campaign(tmp_path)
+    run_campaign(one, Silent())
+    lines = [json.loads(line) for line in (stored(one) / "rows.jsonl").read_text().splitlines()]
+    assert len(lines) == 6
+    assert len({tuple(line) for line in lines}) == 1
+    assert {type(line["last_mean"]) for line in lines} == {float}
+    assert [(line["classes"], line["method"], line["seed"]) for line in lines[:2]] == [
+        ("2", "gamma-fedht", 0), ("2", "gamma-fedht", 1),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -214,27 +289,28 @@ def test_a_run_that_diverges_is_named_and_the_others_go_on(tmp_path: Path, worke
         if trial.seed == 1:
             trial.settings["stepsize"] = {"kind": "constant", "value": 1e38}
     run_campaign(one, hears)
-    results = one.results("logistic-mini")
-    assert {(run.cell["method"], run.seed) for run in results.runs} == {(method, 0) for method in METHODS["method"]}
-    assert len(results.diverged) == 2
-    for name, why in results.diverged.items():
-        assert "seed1" in name
-        assert "not finite" in why
-        assert any(name in line for line in hears.said)
-    tables, _ = write_study(tmp_path / "study", one.study, results, TINY)
-    assert "runs that diverged" in [table.title for table in tables]
-    assert read_results(read_document(tmp_path / "study" / "study.json")).diverged == results.diverged
+    rows = one.rows("logistic-mini")
+    assert {(row.cell["method"], row.seed) for row in rows.finished} == {(method, 0) for method in METHODS["method"]}
+    diverged = {row.cell["method"]: row for row in rows.all if row.diverged}
+    assert {row.seed for row in diverged.values()} == {1}
+    for method in ("gamma-fedht", "fedavg"):
+        assert "not finite" in diverged[method].diverged
+        assert any(diverged[method].run in line for line in hears.said)
+    assert "which diverged" in diverged["top-k"].diverged
+    path = stored(one)
+    assert "runs that diverged" in (path / "tables.md").read_text()
+    assert {row.run for row in load_rows(path, STUDIES)[1].all if row.diverged} == {r.run for r in diverged.values()}
     collected = campaign(tmp_path, collect=True)
     for trial in collected.trials:
         if trial.seed == 1:
             trial.settings["stepsize"] = {"kind": "constant", "value": 1e38}
     assert run_campaign(collected, Silent()) == 0
-    assert collected.results("logistic-mini").diverged == results.diverged
+    assert {row.diverged for row in collected.rows("logistic-mini").all} == {row.diverged for row in rows.all}
 
 
 def test_a_level_without_the_one_it_follows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(gf.InputError, match="keeps as many entries as gamma-fedht"):
-        campaign(tmp_path, only={"method": ["top-k"]})
+        campaign(tmp_path, only={"method": ["top-k"]} | MINI)
 
 
 def test_levels_are_asked_for_in_one_option_or_in_several() -> None:
@@ -242,23 +318,23 @@ def test_levels_are_asked_for_in_one_option_or_in_several() -> None:
     assert (
         asked_for(table3, ["classes=2,3"]) == asked_for(table3, ["classes=2", "classes=3"]) == {"classes": ["2", "3"]}
     )
-    with_comma = theory.factors[0].levels[1].name
+    with_comma = theory.factors[1].levels[1].name
     assert "," in with_comma
     assert asked_for(theory, [f"method={with_comma}", "method=FedAVG"]) == {"method": [with_comma, "FedAVG"]}
 
 
 def test_where_some_places_have_fewer_seeds_the_title_says_so() -> None:
-    runs = [Run("", {"classes": c}, seed, {}) for c, seed in (("2", 0), ("3", 0), ("3", 1))]
-    assert Results("table3", "logistic-mini", False, {}, runs).seeds_in_words() == "1 to 2 seeds"
-    assert Results("table3", "logistic-mini", False, {}, runs[1:]).seeds_in_words() == "2 seeds"
-    assert Results("table3", "logistic-mini", False, {}, runs[:1]).seeds_in_words() == "1 seed"
+    rows = [Row("", {"classes": c}, seed, {}) for c, seed in (("2", 0), ("3", 0), ("3", 1))]
+    assert Rows("table3", {}, rows).seeds_in_words() == "1 to 2 seeds"
+    assert Rows("table3", {}, rows[1:]).seeds_in_words() == "2 seeds"
+    assert Rows("table3", {}, rows[:1]).seeds_in_words() == "1 seed"
 
 
 def test_full_and_quick_runs_do_not_meet(tmp_path: Path) -> None:
     run_campaign(campaign(tmp_path), Silent())
-    full = plan_campaign(STUDIES["table3"], Options(tmp_path, ("logistic-mini",), (0, 1), only=METHODS, collect=True))
+    full = plan_campaign(STUDIES["table3"], Options(tmp_path, (0, 1), only=METHODS | MINI, collect=True))
     assert run_campaign(full, Silent()) == 0
-    assert full.results("logistic-mini").runs == []
+    assert full.rows("logistic-mini").all == []
 
 
 def ledger_of(rounds: int, evaluated: set[int]) -> list[RoundRecord]:
@@ -280,9 +356,22 @@ def test_a_curve_has_a_new_evaluation_in_each_point_also_where_some_are_denser()
 
 
 def test_the_traffic_table_shows_the_best_and_the_number_of_evaluations_it_was_picked_from() -> None:
-    cell = {"classes": "2", "method": "ht"}
+    cell = {"task": "cnn-cifar10", "classes": "2", "method": "ht"}
     found = {**figures(0.5), "best": 0.75, "evaluations": 112}
-    results = Results("table3", "cnn-cifar10", False, {"classes": ["2"], "method": ["ht"]}, [Run("r", cell, 0, found)])
-    (table,) = STUDIES["table3"].tables(results)
+    rows = Rows("table3", {name: [level] for name, level in cell.items()}, [Row("r", cell, 0, found)])
+    table = STUDIES["table3"].tables[0](rows)
+    assert table is not None
     assert table.rows[0][table.columns.index("best of 112")] == "75.00"
     assert "picked on the test set" in table.note
+
+
+def test_a_curve_has_bytes_both_ways_and_seconds_on_a_link_where_there_are_some() -> None:
+    plain = ledger_of(20, {10, 20})
+    assert set(training_curve(plain, 10)) == {"iteration", "kept_fraction", "sent_bytes", "metric", "loss"}
+    linked = [
+        RoundRecord.model_validate({**record.table(), "downlink_bytes": 12, "link_seconds": 0.5 * record.round})
+        for record in plain
+    ]
+    curve = training_curve(linked, 10)
+    assert curve["link_seconds"][-1] == 10.0
+    assert curve["both_bytes"][-1] == curve["sent_bytes"][-1] + 20 * 12 == 20 * (8 + 12)

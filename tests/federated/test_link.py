@@ -296,22 +296,15 @@ def test_simulate_takes_a_link_and_a_run_of_another_link_is_another_run(tmp_path
 # --- what is made of it ----------------------------------------------------------------------------------
 
 
-def record(number: int, metric: float | None, seconds: float | None) -> RoundRecord:
-    evaluation: dict[str, Any] = {} if metric is None else {"loss": 1.0, "metric": metric}
-    facts: dict[str, Any] = {"iteration": number, "participants": [0], "train_loss": 1.0, "kept": 1, "uplink_bytes": 9}
-    return RoundRecord(round=number, link_seconds=seconds, **facts, **evaluation)
-
-
 def test_the_first_evaluation_that_reaches_the_target_counts() -> None:
-    records = [record(1, 0.2, 1.0), record(2, None, 2.0), record(3, 0.6, 3.0), record(4, 0.4, 4.0), record(5, 0.9, 5.0)]
-    assert [seconds_to(records, target) for target in (0.1, 0.2, 0.5, 0.6, 0.7, 0.95)] == [1, 1, 3, 3, 5, None]
-    assert [seconds_to(records, target, higher_is_better=False) for target in (0.5, 0.2, 0.1)] == [1, 1, None]
-    assert seconds_to([record(1, 0.9, None)], 0.5) is None
+    curve = [(1.0, 0.2), (3.0, 0.6), (4.0, 0.4), (5.0, 0.9)]
+    assert [seconds_to(curve, target) for target in (0.1, 0.2, 0.5, 0.6, 0.7, 0.95)] == [1, 1, 3, 3, 5, None]
+    assert [seconds_to(curve, target, higher_is_better=False) for target in (0.5, 0.2, 0.1)] == [1, 1, None]
 
 
 @given(some.floats(-1e6, 1e6), some.booleans())
 def test_a_run_reaches_a_target_within_one_per_cent_of_its_own_metric(reached: float, higher: bool) -> None:
-    assert seconds_to([record(1, reached, 1.0)], within(reached, higher), higher) == 1.0
+    assert seconds_to([(1.0, reached)], within(reached, higher), higher) == 1.0
 
 
 @given(some.floats(1, 1e9), some.floats(1e-6, 1e3))

@@ -45,17 +45,17 @@ def test_in_a_comparison_and_its_page(in_tmp: Path, capsys: pytest.CaptureFixtur
 
 def test_in_a_study(in_tmp: Path) -> None:
     from gammafl.experiments.grid import Factor, Level, Study
+    from gammafl.experiments.levels import tasks
     from gammafl.experiments.runner import Options, plan_campaign, run_campaign
     from gammafl.runs.progress import Silent
 
     quick = {"iterations": 20, "evaluation": {"every": 2, "last": 2, "samples": 50}}
     levels = tuple(Level(name, {"method": name}) for name in ("gamma-fedht", f"{NAME}:n=10"))
-    study = Study(
-        "own", "own", ("logistic-mini",), (Factor("method", levels),), (), lambda r: [], lambda r: [], settings=quick
-    )
+    study = Study("own", "own", (tasks("logistic-mini"), Factor("method", levels)), settings=quick)
     campaign = plan_campaign(study, Options(in_tmp / "study", seeds=(0,)))
     run_campaign(campaign, Silent())
-    assert [run.cell["method"] for run in campaign.results("logistic-mini").runs] == ["gamma-fedht", f"{NAME}:n=10"]
+    rows = campaign.rows("logistic-mini").finished
+    assert [row.cell["method"] for row in rows] == ["gamma-fedht", f"{NAME}:n=10"]
 
 
 def test_in_simulate() -> None:

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gammafl.config.layers import make_config, to_toml
-from gammafl.experiments.results import Results, Run
-from gammafl.experiments.store import to_json, verdicts
-from gammafl.paper.catalogue import study_named
+from gammafl.experiments.rows import Row, Rows, write_rows
 from gammafl.runs.directory import HEADING
 from gammafl.tasks.registry import settings_of
 
@@ -38,37 +36,47 @@ def curve(level: float) -> dict[str, list[float]]:
 
 def made_study(name: str, levels: dict[str, Sequence[str]], out: Path, quick: bool = True) -> Path:
     """A study's directory with a run in each place of the grid for two seeds."""
-    runs = []
+    rows = []
     for i, place in enumerate(product(*levels.values())):
         for seed in (0, 1):
             level = 0.5 + 0.01 * i + 0.001 * seed
             cell = dict(zip(levels, place, strict=True))
-            runs.append(Run(f"{name}-{'-'.join(place)}-seed{seed}", cell, seed, figures(level), curve(level)))
-    study, results = study_named(name), Results(name, "logistic-fmnist", quick, levels, runs)
-    document = to_json(study, results, verdicts(study, results), study.tables(results), {"batch_size": 7})
+            rows.append(Row(f"{name}-{'-'.join(place)}-seed{seed}", cell, seed, figures(level), curve(level)))
     out.mkdir(parents=True, exist_ok=True)
-    (out / "study.json").write_text(json.dumps(document))
+    write_rows(out, Rows(name, levels, rows, quick, {"batch_size": 7}))
     return out
 
 
 def made_table3(out: Path, quick: bool = True) -> Path:
-    return made_study("table3", {"classes": ["2", "3"], "method": list(METHODS)}, out, quick)
+    levels: dict[str, Sequence[str]] = {"task": ["logistic-fmnist"], "classes": ["2", "3"], "method": METHODS}
+    return made_study("table3", levels, out, quick)
 
 
 def made_hostile(out: Path) -> Path:
     """A study whose every text would like to be a script."""
-    text = (made_table3(out) / "study.json").read_text()
-    document = json.loads(text.replace("top-k per tensor", json.dumps(HOSTILE)[1:-1]))
-    document["title"] = document["task"] = document["note"] = HOSTILE
-    document["claims"][0] |= {"claim": HOSTILE, "source": HOSTILE, "verdict": HOSTILE}
-    document["claims"][0]["parts"][0] |= {"label": HOSTILE, "unit": HOSTILE, "verdict": HOSTILE}
-    document["tables"][0] |= {"title": HOSTILE, "note": HOSTILE}
-    (out / "study.json").write_text(json.dumps(document))
+    file = made_fig1(out) / "rows.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    for line in lines:
+        line |= {
+            "task": HOSTILE,
+            "run": HOSTILE,
+            "metric": HOSTILE,
+            "versions": HOSTILE,
+            "settings": {HOSTILE: HOSTILE},
+        }
+        line["curve"] = line["curve"].replace("top-k 1", f"top-k {HOSTILE}")
+    lines[-1]["diverged"] = HOSTILE
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return out
+
+
+def made_fig1(out: Path) -> Path:
+    return made_study("fig1", {"task": ["logistic-fmnist"], "curve": ["fedavg", "ht 1", "top-k 1"]}, out)
 
 
 def made_fig4(out: Path) -> Path:
     levels: dict[str, Sequence[str]] = {
+        "task": ["logistic-fmnist"],
         "stepsize": ["inverse", "exponential"],
         "keep": ["1%", "0.1%"],
         "clients": ["10"],
@@ -104,9 +112,12 @@ def made_comparison(
     out: Path, methods: Sequence[str] = ("gamma-fedht", "fedavg"), seeds: Sequence[int] = (0, 1)
 ) -> Path:
     """A comparison's directory."""
-    summaries = []
+    rows = []
     for method, seed in product(methods, seeds):
-        path = made_run(out / f"{method}-seed{seed}", method, seed)
-        summaries.append(json.loads((path / "summary.json").read_text()))
-    (out / "comparison.json").write_text(json.dumps(summaries))
+        summary = json.loads(
+            (made_run(out / "runs" / f"{method}-seed{seed}", method, seed) / "summary.json").read_text()
+        )
+        cell = {"task": summary.pop("task"), "method": summary.pop("method")}
+        rows.append(Row(f"{method}-seed{seed}", cell, summary.pop("seed"), summary, curve(0.4)))
+    write_rows(out, Rows("compare", {"task": ["logistic-mini"], "method": methods}, rows))
     return out

@@ -1,22 +1,24 @@
-"""Tables, pictures and progress say what the numbers are."""
+"""Tables, charts and progress say what the numbers are."""
 
 import io
 import json
+import math
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
-import matplotlib.pyplot as plt
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib.lines import Line2D
 from rich.console import Console
 from rich.progress import Progress as RichProgress
 from rich.progress import TextColumn
 
-from gammafl.federated.records import RoundRecord, Summary
+from gammafl.federated.records import Summary
 from gammafl.federated.units import show_bytes
-from gammafl.report.plots import SMOOTHING, comparison_figure, evened, mean_curve, moving_average, plot_comparison
+from gammafl.report.charts import Chart, printed, save
+from gammafl.report.estimates import Estimate, HeatMap, heat_map_panel, intervals_panel
+from gammafl.report.lines import Axis, Line, coloured, lines_panel
 from gammafl.report.tables import TextTable, comparison_table
 from gammafl.runs.progress import Bars, JsonLines, Lines, Status
 
@@ -112,106 +114,90 @@ def test_a_bar_shows_metric_kept_fraction_and_bytes() -> None:
     assert "accuracy 81.23%  kept 1.53%  sent 1.53 MB" in stream.getvalue()
 
 
-def record(r: int, participants: list[int], uplink_bytes: int, metric: float | None) -> RoundRecord:
-    loss = None if metric is None else 1.0
-    return RoundRecord(
-        round=r, iteration=5 * r, participants=participants, train_loss=1.0, kept=1, uplink_bytes=uplink_bytes,
-        loss=loss, metric=metric,
-    )  # fmt: skip
-
-
-def records(scale: float) -> list[RoundRecord]:
-    return [record(r, [0, 1], 20 * r, scale * r if r % 3 == 0 else None) for r in range(1, 31)]
-
-
 def test_a_message_is_shown_as_it_is_whatever_brackets_are_in_it() -> None:
     stream = io.StringIO()
     Bars(RichProgress(console=Console(file=stream, width=200))).say("data: from /data/[old]/[/mnt]/x")
     assert stream.getvalue() == "data: from /data/[old]/[/mnt]/x\n"
 
 
-def test_a_curve_is_at_the_evaluations_with_the_bytes_a_participant_sent_so_far() -> None:
-    iterations, sent, values = mean_curve([records(0.01), records(0.03)])
-    np.testing.assert_array_equal(iterations, 15 * np.arange(1, 11))
-    np.testing.assert_allclose(values, 0.02 * 3 * np.arange(1, 11))
-    np.testing.assert_allclose(sent, [sum(10 * r for r in range(1, 3 * i + 1)) for i in range(1, 11)])
+ITERATIONS, SENT = Axis("t", "iterations"), Axis("sent", "bytes", log=True)
+METRIC = Axis("metric", "accuracy (%)", scale=100.0)
+values = st.lists(st.one_of(st.floats(0.01, 1.0), st.just(math.nan)), min_size=1, max_size=40)
 
 
-def test_a_moving_average_leaves_a_line_of_constants_as_it_is() -> None:
-    for length in (1, 5, 100):
-        np.testing.assert_allclose(moving_average(np.full(length, 3.0)), 3.0)
+def line(label: str, y: list[float], **look: Any) -> Line:
+    steps = range(1, len(y) + 1)
+    return Line(label, {"t": [5.0 * i for i in steps], "sent": [9.0 * i for i in steps], "metric": y}, **look)
 
 
-measured = st.floats(0.01, 1.0)
+@settings(max_examples=30)
+@given(st.lists(values, min_size=1, max_size=3))
+def test_a_chart_has_every_number_and_every_line_has_its_name_at_its_end(both: list[list[float]]) -> None:
+    lines = [line(f"line {i}", y) for i, y in enumerate(both)]
+    panel = lines_panel("", lines, [ITERATIONS], [METRIC])
+    points = panel.datasets["points"]
+    assert len(points) == sum(map(len, both))
+    for i, y in enumerate(both):
+        shown = [point["metric"] for point in points if point["line"] == f"line {i}"]
+        assert [v is None for v in shown] == [math.isnan(v) for v in y]
+        assert all(v is None or v == pytest.approx(100 * w, rel=1e-4) for v, w in zip(shown, y, strict=True))
+    named = {end["line"] for end in ends_of(panel.views[0].spec)}
+    assert named == {f"line {i}" for i, y in enumerate(both) if not all(map(math.isnan, y))}
 
 
-@given(st.lists(measured, min_size=1, max_size=200))
-def test_a_moving_average_lies_among_the_evaluations_of_a_tenth_of_the_run_to_either_side(metrics: list[float]) -> None:
-    values = np.array(metrics)
-    smooth, near = moving_average(values), min(SMOOTHING // 2, len(values) // 10)
-    assert smooth[0] == values[0]
-    for i, value in enumerate(smooth):
-        around = values[max(0, i - near) : i + near + 1]
-        assert around.min() - 1e-12 <= value <= around.max() + 1e-12
+def ends_of(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    """The data of the names at the ends of lines."""
+    [text] = [layer for layer in spec["layer"] if layer["mark"]["type"] == "text"]
+    return list(text["data"]["values"])
 
 
-def test_where_evaluations_are_denser_the_bold_lines_have_their_means_and_are_as_smooth_as_elsewhere() -> None:
-    coarse, dense = [20 * i for i in range(1, 21)], [20 * i for i in range(1, 17)] + [320 + 2 * i for i in range(1, 41)]
-    curve = {len(at): (np.array(at, float), 3.0 * np.array(at), np.array(at, float) ** 2) for at in (coarse, dense)}
-    for before, after in zip(curve[20], evened(*curve[20]), strict=True):
-        np.testing.assert_array_equal(before, after)
-    iterations, sent, values = evened(*curve[56])
-    assert len(iterations) == 20
-    np.testing.assert_array_equal(iterations[:16], coarse[:16])
-    np.testing.assert_array_equal(sent, 3 * iterations)
-    assert values[-1] == np.mean(np.array(dense[-10:]) ** 2)
+@given(st.lists(st.floats(0.2, 0.9), min_size=2, max_size=8))
+def test_names_at_the_ends_of_lines_do_not_overlap(last: list[float]) -> None:
+    lines = [line(f"line {i}", [0.1, value]) for i, value in enumerate(last)]
+    ends = sorted(end["metric"] for end in ends_of(lines_panel("", lines, [ITERATIONS], [METRIC]).views[0].spec))
+    reach = 100 * (max(last) - 0.1)
+    assert all(above - below > 0.04 * reach for below, above in pairwise(ends))
 
 
-def evaluated(metrics: list[float]) -> list[RoundRecord]:
-    return [record(r, [0], 9 * r, metric) for r, metric in enumerate(metrics, 1)]
+def test_lines_keep_their_own_colours_where_these_tell_them_apart_and_others_get_free_ones() -> None:
+    own, new = coloured([line("a", [1.0], colour="#0072B2"), line("b", [1.0])])
+    assert own.colour == "#0072B2"
+    assert new.colour != "#0072B2"
+    looks = {(one.colour, one.dash) for one in coloured([line(str(i), [1.0], colour="#0072B2") for i in range(20)])}
+    assert len(looks) == 20
 
 
-def drawn(line: Line2D) -> np.ndarray:
-    return np.asarray(line.get_xydata())
+def test_a_point_without_neighbours_is_marked_and_so_is_each_of_a_few() -> None:
+    alone = lines_panel("", [line("a", [*[0.5] * 20, math.nan, 0.5, math.nan])], [ITERATIONS], [METRIC])
+    assert [point["t"] for point in alone.datasets["points"] if point["dot"]] == [110.0]
+    few = lines_panel("", [line("a", [0.5] * 3)], [ITERATIONS], [METRIC])
+    assert all(point["dot"] for point in few.datasets["points"])
 
 
-curves = st.integers(1, 40).flatmap(
-    lambda n: st.lists(st.lists(measured, min_size=n, max_size=n), min_size=2, max_size=2)
-)
+def test_the_same_chart_gives_the_same_files_and_nothing_of_a_reader_is_printed(tmp_path: Path) -> None:
+    lines = [line("HT", [0.2, 0.5]), line("FedAVG", [0.3, 0.6], dash="dash")]
+    panels = [lines_panel(axis.label, lines, [axis], [METRIC]) for axis in (ITERATIONS, SENT)]
+    estimates = [Estimate("a − b", 0.5, 0.1, 0.9, 1.0), Estimate("one seed", 0.5, -math.inf, math.inf)]
+    grid = HeatMap("map", ["r"], ["a", "b"], [[1.0, math.nan]], [["*", ""]])
+    charts = [
+        Chart("lines", "title", panels),
+        Chart("intervals", "title", [intervals_panel("", "points", estimates)]),
+        Chart("maps", "title", [heat_map_panel(grid, "points")]),
+    ]
+    for chart in charts:
+        files = {path: path.read_bytes() for path in save(chart, tmp_path)}
+        assert [path.name for path in files] == [f"{chart.name}.png", f"{chart.name}.svg"]
+        assert next(iter(files.values())).startswith(b"\x89PNG")
+        assert {path: path.read_bytes() for path in save(chart, tmp_path)} == files
+        layers = [layer for panel in printed(chart)["concat"] for layer in panel["layer"]]
+        assert all(layer.get("name") != "hover" for layer in layers)
+    assert "HT" in (tmp_path / "lines.svg").read_text()
 
 
-@settings(max_examples=15)
-@given(curves, st.sampled_from(["accuracy", "perplexity", "loss"]))
-def test_a_picture_shows_all_that_it_draws_and_every_evaluation(both: list[list[float]], metric: str) -> None:
-    figure = comparison_figure({"ht": [evaluated(both[0])], "fedavg": [evaluated(both[1])]}, metric, "title")
-    try:
-        for axes in figure.axes:
-            (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
-            for line in axes.lines:
-                x, y = drawn(line).T
-                assert left <= x.min() <= x.max() <= right
-                assert bottom <= y.min() <= y.max() <= top
-            shown = np.concatenate([drawn(line)[:, 1] for line in axes.lines])
-            everything = np.concatenate(both) * (100 if metric == "accuracy" else 1)
-            assert set(everything) <= set(shown)
-    finally:
-        plt.close(figure)
-
-
-def test_of_a_short_run_the_bold_lines_are_its_evaluations_and_one_evaluation_can_be_seen() -> None:
-    for count in (1, 2, 8):
-        figure = comparison_figure({"ht": [evaluated([0.3 + 0.05 * i for i in range(count)])]}, "loss", "title")
-        for axes in figure.axes:
-            thin, bold = sorted(axes.lines, key=Line2D.get_linewidth)
-            np.testing.assert_array_equal(drawn(bold), drawn(thin))
-            assert bold.get_marker() == "o"
-        plt.close(figure)
-
-
-@pytest.mark.parametrize(("metric", "scale"), [("accuracy", 0.02), ("perplexity", 100.0)])
-def test_a_picture_is_drawn_for_either_metric(metric: str, scale: float, tmp_path: Path) -> None:
-    plot_comparison({"ht": [records(scale)], "fedavg": [records(scale)]}, metric, "title", tmp_path / "p.png")
-    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+def test_a_chart_says_in_words_what_it_shows() -> None:
+    panel = lines_panel("", [line("HT", [0.2, 0.5])], [ITERATIONS], [METRIC])
+    assert panel.words == "accuracy (%) against iterations; at the end: HT 50"
+    assert "a − b 0.5 [0.1, 0.9]" in intervals_panel("", "points", [Estimate("a − b", 0.5, 0.1, 0.9)]).words
 
 
 def test_a_table_shows_every_cell_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:

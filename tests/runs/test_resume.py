@@ -13,7 +13,7 @@ import pytest
 import gammafl as gf
 from gammafl.config.layers import flat, make_config
 from gammafl.config.schema import ONLY_SPEED, RunConfig
-from gammafl.experiments.run_sections import run_sections
+from gammafl.experiments.pages import run_sections
 from gammafl.experiments.trial_runs import run_name
 from gammafl.files import tensor_files
 from gammafl.runs.directory import RunDirectory

@@ -14,8 +14,7 @@ from torch.utils.data import TensorDataset
 
 import gammafl as gf
 from gammafl.core import threads
-from gammafl.experiments.pages import write_page
-from gammafl.experiments.run_sections import run_sections
+from gammafl.experiments.pages import run_sections, write_page
 from gammafl.runs.simulate import Result
 from tests.conftest import repeatable
 from tests.problems import blobs
@@ -222,7 +221,7 @@ def test_a_report_shows_simulations_with_their_curves_whatever_the_method(tmp_pa
     assert names[0] == "γ-FedHT, keep=0.1"
     assert "Own" in names[1]
     assert [row[1] for row in section.tables[0].rows] == ["1", "2"]
-    assert section.plots
+    assert section.panels
     write_page([whole, tmp_path / "own0"], tmp_path / "page.html", {})
     assert "γ-FedHT" in (tmp_path / "page.html").read_text()
 

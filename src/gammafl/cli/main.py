@@ -5,17 +5,20 @@ import os
 import shlex
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import gammafl
 from gammafl.cli.entry import call
+from gammafl.cli.layers import Budget, Config, DataDir, Link, Set, Task, base_settings, layers, short_name
 from gammafl.cli.parsing import Commands, command_again, command_line, need_torch, numbers, told_how_to_go_on
 from gammafl.cli.states import app as state_app
+from gammafl.cli.studies import pareto as pareto_command
+from gammafl.cli.studies import redraw as redraw_command
 from gammafl.cli.studies import report as report_command
 from gammafl.cli.studies import study as study_command
-from gammafl.core.errors import InputError
+from gammafl.core.errors import DivergedError, InputError
 
 if TYPE_CHECKING:
     from gammafl.config.schema import RunConfig
@@ -33,6 +36,8 @@ data_app = typer.Typer(cls=Commands, help="Data sets: list them, fetch them.", n
 app.add_typer(data_app, name="data")
 app.add_typer(state_app, name="state")
 app.command("study", epilog="Example:  gammafl study table3 --task logistic-mini --quick")(study_command)
+app.command("pareto", epilog="Example:  gammafl pareto logistic-mini --quick")(pareto_command)
+app.command("redraw", epilog="Example:  gammafl redraw results/*/")(redraw_command)
 app.command("report", epilog="Example:  gammafl report runs/studies/table3-logistic-mini-quick --out page.html")(
     report_command
 )
@@ -41,23 +46,7 @@ METHOD_HELP = (
     "A name (see: gammafl methods), with settings if you like: top-k:keep=0.001,scope=tensor. Or a function in your own"
     " file: file.py:function. By default gamma-fedht."
 )
-Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated.")
-]
-Config = Annotated[Path | None, typer.Option(help="Settings from a TOML file, such as a run's config.toml.")]
-BudgetOption = Annotated[
-    str | None, typer.Option(help="What clients may send: '64 kB/upload', '20 MB/run', or '2 kB/s, 30 s/round'.")
-]
-DataDir = Annotated[Path | None, typer.Option(help="Take the data set from this directory.")]
-Link = Annotated[
-    str | None,
-    typer.Option(
-        metavar="LINK",
-        help="Links for a virtual clock: '1 Mbit/s up, 10 Mbit/s down, 50 ms', or a file with one for each client.",
-    ),
-]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines on standard output, for programs.")]
-Task = Annotated[str | None, typer.Argument(help="Task name, see: gammafl tasks; or one's own, file.py:function.")]
 
 
 def _print_version(wanted: bool) -> None:
@@ -83,7 +72,7 @@ def run(
     set_: Set = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
     link: Link = None,
-    budget: BudgetOption = None,
+    budget: Budget = None,
     out: Annotated[Path | None, typer.Option(help="Run directory; a new one in runs/ by default.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run from its last checkpoint.")] = False,
     data_dir: DataDir = None,
@@ -94,7 +83,7 @@ def run(
     from gammafl.config.layers import make_config
 
     given = {"method": method, "seed": seed, "link": link, "budget": budget}
-    settings = make_config(*_layers(task, config, set_), {k: v for k, v in given.items() if v is not None})
+    settings = make_config(*layers(task, config, set_), {k: v for k, v in given.items() if v is not None})
     from gammafl.report.tables import run_table
     from gammafl.runs.progress import show_progress
 
@@ -131,48 +120,52 @@ def compare(
         float | None,
         typer.Option(help="With --link: the metric to be reached, such as 0.8; by default within 1% of FedAVG's."),
     ] = None,
+    budget: Budget = None,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each in a process.")] = os.cpu_count() or 1,
     config: Config = None,
     set_: Set = None,
-    budget: BudgetOption = None,
     out: Annotated[Path | None, typer.Option(help="Directory; a new one in runs/ by default.")] = None,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
     """Train all methods, Top-k and STC with as many entries as γ-FedHT sends; print a table, draw a picture."""
-    from gammafl.config.layers import merge
-
-    layers = _layers(task, config, set_)
-    for key in ("seed", "method"):
-        if key in layers[2]:
-            raise InputError(f"compare takes --{key}s, not --set {key}")
-    if "k" in layers[2].get("compression", {}):
-        raise InputError("compare gives Top-k and STC the k that sends as many entries as γ-FedHT; leave out its --set")
-    base: dict[str, Any] = {}
-    for layer in [*layers, {} if budget is None else {"budget": budget}]:
-        base = merge(base, layer)
-    base |= {} if link is None else {"link": link}
+    base = base_settings("compare", task, config, set_, {"link": link, "budget": budget})
     if target is not None and "link" not in base:
         raise InputError("--target asks for seconds, and without a link there is no clock; give --link '1 Mbit/s'")
+    from gammafl.report.page import need_charts
     from gammafl.runs.progress import show_progress
 
     need_torch()
-    from gammafl.experiments import compare as study
+    need_charts()
+    from gammafl.experiments import runner
+    from gammafl.experiments.compare import comparison, summaries_of, with_target
+    from gammafl.experiments.pages import write_page
+    from gammafl.experiments.store import write_study
+    from gammafl.files.disk_errors import storing
     from gammafl.methods.registry import names, split_list
     from gammafl.runs.directory import free_directory
 
-    chosen = study.check_methods(names() if methods is None else split_list(methods))
-    seed_list = numbers(seeds, "--seeds", 0)
-    path = out or free_directory(Path("runs"), f"compare-{_short(base['task'])}")
+    study = comparison(base, names() if methods is None else split_list(methods))
+    seed_list = tuple(numbers(seeds, "--seeds", 0))
+    path = out or free_directory(Path("runs"), f"compare-{short_name(base['task'])}")
     if (path / "config.toml").exists():
         raise InputError(f"{path} holds a single run; choose another --out")
+    options = runner.Options(path, seed_list, workers=jobs, data_dir=_existing(data_dir))
+    campaign = runner.plan_campaign(study, options)
     with told_how_to_go_on(command_again(None if out else path), path), show_progress(as_json) as progress:
-        result = study.compare(base, chosen, seed_list, path, jobs, progress, _existing(data_dir), target)
+        runner.run_campaign(campaign, progress)
+    if campaign.diverged:
+        raise DivergedError("; ".join(f"{run.name}: {why}" for run, why in campaign.diverged.items()))
+    rows = with_target(campaign.rows(base["task"]), target)
+    with storing(path, "run it again: what is finished is kept"):
+        tables, pictures = write_study(path, study, rows)
+        write_page([path], path / "report.html", {study.name: study})
     if as_json:
-        print(json.dumps([summary.table() for summary in result.summaries]))
+        print(json.dumps([summary.table() for summary in summaries_of(rows)]))
     else:
-        result.table.print()
-        print(f"picture: {result.picture}")
+        for table in tables:
+            table.print()
+        print(f"picture: {pictures[0]}")
 
 
 @app.command(epilog="Example:  gammafl methods top-k")
@@ -292,21 +285,6 @@ def data_get(
         fetch(dataset, say, via)
 
 
-def _layers(task: str | None, config: Path | None, set_: list[str] | None) -> list[dict[str, Any]]:
-    """Preset, file, command line, in order of priority."""
-    from gammafl.config.layers import parse_settings, read_toml
-    from gammafl.tasks.registry import settings_of
-
-    file = read_toml(config) if config else {}
-    settings = parse_settings(set_ or [])
-    if "task" in settings:
-        raise InputError("the task is an argument, not a setting: gammafl run TASK")
-    name = task or file.get("task")
-    if not isinstance(name, str):
-        raise InputError("which task? Give its name, such as: gammafl run logistic-mini --method gamma-fedht")
-    return [settings_of(name), file, settings, {"task": name}]
-
-
 def _existing(data_dir: Path | None) -> Path | None:
     from gammafl.tasks.data.catalogue import require_directory
 
@@ -319,12 +297,7 @@ def _default_out(config: "RunConfig", resume: bool) -> Path:
     from gammafl.runs.directory import free_directory, latest_directory
 
     choose = latest_directory if resume else free_directory
-    return choose(Path("runs"), f"{_short(config.task)}-{_short(config.method)}-seed{config.seed}")
-
-
-def _short(task: str) -> str:
-    """A task's name as a part of a file's name; of one's own task file.py:function, without the folder."""
-    return Path(task).name.replace(".py:", "-")
+    return choose(Path("runs"), f"{short_name(config.task)}-{short_name(config.method)}-seed{config.seed}")
 
 
 @app.command(

@@ -46,7 +46,7 @@ def numbers(text: str, option: str, least: int = 1) -> list[int]:
 
 
 def need_torch() -> None:
-    for package in ("torch", "safetensors", "matplotlib"):
+    for package in ("torch", "safetensors"):
         if find_spec(package) is None:
             raise not_installed(package, "train")
 

@@ -1,14 +1,17 @@
-"""`gammafl study …`: arguments in, calls out."""
+"""`gammafl study`, `pareto`, `report` and `redraw`: arguments in, calls out."""
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gammafl.cli.layers import Budget, Config, DataDir, Link, Set, Task, base_settings, short_name
 from gammafl.cli.parsing import command_again, need_torch, numbers, told_how_to_go_on, words
 from gammafl.core.errors import InputError
+from gammafl.core.names import did_you_mean
 
 if TYPE_CHECKING:
     from gammafl.experiments.grid import Study
@@ -51,12 +54,50 @@ def study(
 
     seed_list = tuple(numbers(seeds, "--seeds", 0)) if seeds else ()
     chosen = asked_for(declared, only or [])
-    options = Options(
-        out, tuple(words(task)), seed_list, quick, jobs, chosen, parse_settings(set_ or []), collect, data_dir
-    )
+    if task:
+        chosen["task"] = [*chosen.get("task", []), *check_tasks(declared, words(task))]
+    options = Options(out, seed_list, quick, jobs, chosen, parse_settings(set_ or []), collect, data_dir)
     campaign = plan_campaign(declared, options)
     need_torch()
     run_and_show(campaign, command_again())
+
+
+def pareto(
+    task: Task = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Comma-separated, as --method of run; all of gammafl's by default.")
+    ] = None,
+    keep: Annotated[str, typer.Option(help="Kept fractions, comma-separated.")] = "0.001,0.003,0.01,0.03",
+    within: Annotated[float, typer.Option(min=0, help="Points of accuracy that may be lost to FedAVG.")] = 0.5,
+    seeds: Annotated[str, typer.Option(help="Comma-separated; 0 to 4 by default.")] = "",
+    link: Link = None,
+    budget: Budget = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A small size, to see it work; proves nothing.")] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each in a process.")] = os.cpu_count() or 1,
+    config: Config = None,
+    set_: Set = None,
+    out: Annotated[Path | None, typer.Option(help="Directory; a new one in runs/ by default.")] = None,
+    collect: Annotated[bool, typer.Option("--collect", help="Run nothing: show what is finished.")] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Which method needs the fewest bytes? Accuracy against measured bytes, for methods at several kept fractions."""
+    base = base_settings("pareto", task, config, set_, {"link": link, "budget": budget}, {"keep": "--keep"})
+    from gammafl.experiments import pareto as study
+    from gammafl.experiments.runner import Options, plan_campaign
+    from gammafl.methods.registry import split_list
+    from gammafl.runs.directory import free_directory
+
+    try:
+        keeps = [float(word) for word in words(keep)]
+    except ValueError:
+        raise InputError(f"--keep takes fractions, such as --keep 0.001,0.01; got {keep!r}") from None
+    declared = study.pareto(base, split_list(methods or ""), keeps)
+    path = out or free_directory(Path("runs"), f"pareto-{short_name(base['task'])}")
+    seed_list = tuple(numbers(seeds, "--seeds", 0)) if seeds else ()
+    campaign = plan_campaign(declared, Options(path, seed_list, quick, jobs, collect=collect, data_dir=data_dir))
+    need_torch()
+    own = {} if within == study.WITHIN else {"within": within}
+    run_and_show(campaign, command_again(None if out else path), own)
 
 
 def report(
@@ -64,35 +105,51 @@ def report(
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
 ) -> None:
     """One self-contained HTML page: verdicts, interactive curves, heat maps and tables."""
-    from gammafl.report.page import need_plotly
+    from gammafl.report.page import need_charts
 
-    need_plotly()
+    need_charts()
     from gammafl.experiments.pages import write_page
-    from gammafl.paper.catalogue import STUDIES
+    from gammafl.paper.catalogue import KNOWN
 
-    write_page(paths, out, STUDIES)
+    write_page(paths, out, KNOWN)
     print(f"page: {out}")
 
 
-def _page(path: Path) -> str:
-    """', report.html' when the study's page is written; without plotly it is left out, which is no failure."""
-    from gammafl.report.page import need_plotly
+def redraw(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH…", help="Directories of studies and comparisons.")],
+) -> None:
+    """Tables and pictures again from the rows of finished studies; a study.json of 0.1 becomes rows first."""
+    from gammafl.experiments.convert import OLD, rows_of_study_json
+    from gammafl.experiments.rows import FILE, write_rows
+    from gammafl.experiments.store import draw_study, load_rows
+    from gammafl.files.disk_errors import storing
+    from gammafl.paper.catalogue import KNOWN
+    from gammafl.report.page import need_charts
 
-    try:
-        need_plotly()
-    except InputError as error:
-        print(f"report.html is left out: {error}")
-        return ""
-    from gammafl.experiments.pages import write_page
-    from gammafl.paper.catalogue import STUDIES
+    need_charts()
+    for path in paths:
+        with storing(path, "run it again"):
+            if not (path / FILE).exists() and (path / OLD).exists():
+                write_rows(path, rows_of_study_json(path, KNOWN))
+            if not (path / FILE).exists():
+                raise InputError(f"{path} holds no rows of a study (rows.jsonl)")
+            _, pictures = draw_study(path, *load_rows(path, KNOWN))
+        print(f"{path}: {', '.join(['tables.md', *(picture.name for picture in pictures)])}")
 
-    write_page([path], path / "report.html", STUDIES)
-    return ", report.html"
+
+def check_tasks(declared: "Study", names: list[str]) -> list[str]:
+    factor = declared.factor("task")
+    known = factor.names if factor else []
+    for name in names:
+        if name not in known:
+            has = f"it has {', '.join(known)}" if known else "it has none"
+            raise InputError(f"{declared.name} has no task {name!r}{did_you_mean(name, known)}; {has}")
+    return names
 
 
 def asked_for(declared: "Study", only: list[str]) -> dict[str, list[str]]:
     """Factor → the levels that are asked for; a level whose own name has a comma is asked for alone."""
-    known = {factor.name: [level.name for level in factor.levels] for factor in declared.factors}
+    known = {factor.name: factor.names for factor in declared.factors}
     chosen: dict[str, list[str]] = {}
     for text in only:
         factor, _, levels = text.partition("=")
@@ -103,33 +160,44 @@ def asked_for(declared: "Study", only: list[str]) -> dict[str, list[str]]:
     return chosen
 
 
-def run_and_show(campaign: "Campaign", go_on_with: str) -> None:
-    """Runs what is missing, then prints, draws and writes results; `go_on_with` is the command for after a stop."""
-    from gammafl.experiments.runner import run_campaign
-    from gammafl.experiments.store import QUICK_NOTE, study_directory, write_study
+def run_and_show(campaign: "Campaign", go_on_with: str, own: dict[str, Any] | None = None) -> None:
+    """Runs what is missing, then prints, draws and writes results; `go_on_with` is the command for after a stop.
+
+    `own` is what a study on the command line was asked that its runs do not depend on.
+    """
+    from gammafl.experiments import runner
+    from gammafl.experiments.pages import write_page
+    from gammafl.experiments.store import QUICK_NOTE, all_rows, kept_rows, study_directory, write_study
     from gammafl.files.disk_errors import storing
+    from gammafl.report.page import need_charts
     from gammafl.runs.progress import show_progress
 
+    need_charts()
     options = campaign.options
     if options.quick:
         print(QUICK_NOTE, flush=True)
     with told_how_to_go_on(go_on_with, options.out), show_progress() as progress:
-        run_campaign(campaign, progress)
-    found = {task: campaign.results(task) for task in options.tasks}
-    if options.collect and campaign.trials:  # an empty table must not take the place of a full one
-        found = {task: results for task, results in found.items() if results.runs}
-        if not found:
-            raise InputError(f"nothing of {campaign.study.name} is finished in {options.out / 'runs'}")
-    for task, results in found.items():
-        path = study_directory(options.out, campaign.study, task, options.quick)
+        runner.run_campaign(campaign, progress)
+    made = {task: campaign.rows(task) for task in campaign.tasks}
+    if options.collect:  # an empty table must not take the place of a full one
+        made = {task: rows for task, rows in made.items() if rows.finished}
+        if not made:
+            raise InputError(f"nothing of {campaign.study.name} is finished in {options.runs}")
+    for task, rows in made.items():
+        path = study_directory(options.out, campaign.whole, task, options.quick)
+        everything = all_rows(campaign.whole, rows, kept_rows(campaign.whole, task, options))
+        if own:
+            everything = replace(everything, settings={**everything.settings, **own})
         with storing(path, "run it again: what is finished is kept"):
-            tables, pictures = write_study(path, campaign.study, results, options.settings)
+            tables, pictures = write_study(path, campaign.whole, everything)
+            write_page([path], path / "report.html", {campaign.whole.name: campaign.whole})
         for table in tables:
             table.print()
         print("\n".join(f"picture: {picture}" for picture in pictures))
-        print(f"in {path}: study.json, tables.md{_page(path)}")
+        print(f"in {path}: rows.jsonl, tables.md, report.html")
     if options.quick:
         print(QUICK_NOTE)
     if campaign.diverged:
-        print(f"{len(campaign.diverged)} run(s) diverged: {', '.join(campaign.diverged)}", file=sys.stderr)
+        names = ", ".join(path.name for path in campaign.diverged)
+        print(f"{len(campaign.diverged)} run(s) diverged: {names}", file=sys.stderr)
         sys.exit(1)

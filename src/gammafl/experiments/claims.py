@@ -1,24 +1,35 @@
-"""A claim of the paper, and what our runs say to it.
+"""A claim, and what our runs say to it.
 
 A claim yields samples, a number a seed for each of its parts, and the limit that they must be above or below; the
 verdict is taken here, in one place and by the same rule for all:
 
-    holds                       every part's 95% interval lies on the right side of its limit
-    does not hold               some part's lies on the wrong side, at a confidence corrected for the number of parts
+    holds                       every part's 95% interval lies on the right side of its limit. All parts must, so that
+                                nothing is to be corrected
+    does not hold               some part's mean lies on the wrong side, at 5% after Holm's correction for the parts,
+                                since any one of them refutes the claim
     not decided at this noise   everything else; always with a single seed
+
+The constructors below make the usual claims: `beats`, `close_to`, `sends_less`, `grows_with`, `has_exponent`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import pairwise
+from typing import Any, Literal
 
-from gammafl.experiments.intervals import CONFIDENCE, Interval, interval
-from gammafl.experiments.results import Results
+from gammafl.experiments.intervals import CONFIDENCE, Interval, holm, interval, p_value, slope
+from gammafl.experiments.labels import label
+from gammafl.experiments.rows import Key, Rows, Samples, difference
 
 Answer = Literal["holds", "does not hold", "not decided at this noise"]
 HOLDS: Answer = "holds"
 FAILS: Answer = "does not hold"
 OPEN: Answer = "not decided at this noise"
+
+Place = Mapping[str, str]
+"""Factor → level, of some factors."""
+Lookup = Callable[[Rows, Place], float | None]
+"""A number that depends on the place in the grid, such as the paper's own."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +48,22 @@ class Part:
     paper: float | None = None
     exact: bool = False
 
+    @property
+    def wrong_side(self) -> Literal["above", "below"]:
+        return "below" if self.side == "above" else "above"
+
+    @property
+    def values(self) -> list[float]:
+        return [self.samples[seed] for seed in sorted(self.samples)]
+
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper (or of ours, where `source` says so) as a question to the results."""
+    """A sentence of the paper (or of ours, where `source` says so) as a question to the rows."""
 
     sentence: str
     source: str
-    parts: Callable[[Results], Sequence[Part]]
+    parts: Callable[[Rows], Sequence[Part]]
     tasks: tuple[str, ...] = ()
     """Only for these tasks; empty: for all."""
 
@@ -52,19 +71,19 @@ class Claim:
 @dataclass(frozen=True)
 class Judged:
     part: Part
-    found: Interval
+    interval: Interval
     answer: Answer
 
     def text(self) -> str:
         unit = f" {self.part.unit}" if self.part.unit else ""
         if self.part.exact:
-            return f"{self.part.label}: {self.found.mean:.4g}{unit}"
-        if not self.found.count:
+            return f"{self.part.label}: {self.interval.mean:.4g}{unit}"
+        if not self.interval.count:
             return f"{self.part.label}: no runs"
-        reach = f"[{self.found.low:+.3g}, {self.found.high:+.3g}]" if self.found.count > 1 else "[one seed]"
+        reach = f"[{self.interval.low:+.3g}, {self.interval.high:+.3g}]" if self.interval.count > 1 else "[one seed]"
         paper = "" if self.part.paper is None else f", paper {self.part.paper:+.3g}"
         limit = f", wanted {self.part.side} {self.part.limit:.3g}" if self.part.limit else ""
-        return f"{self.part.label}: {self.found.mean:+.3g} {reach}{unit}{limit}{paper}"
+        return f"{self.part.label}: {self.interval.mean:+.3g} {reach}{unit}{limit}{paper}"
 
 
 @dataclass(frozen=True)
@@ -74,23 +93,178 @@ class Verdict:
     parts: Sequence[Judged]
 
 
-def judge(claim: Claim, results: Results) -> Verdict:
-    """The claim's verdict on `results`."""
-    parts = claim.parts(results)
-    judged = [_judge_part(part, len(parts)) for part in parts]
+def judge(claim: Claim, rows: Rows) -> Verdict:
+    """The claim's verdict on `rows`."""
+    parts = claim.parts(rows)
+    corrected = holm([p_value(part.values, part.limit, part.wrong_side) for part in parts])
+    judged = [_judge_part(part, p) for part, p in zip(parts, corrected, strict=True)]
     answers = {part.answer for part in judged}
     answer = FAILS if FAILS in answers else HOLDS if answers == {HOLDS} else OPEN
     return Verdict(claim, answer, judged)
 
 
-def _judge_part(part: Part, parts: int) -> Judged:
-    values = [part.samples[seed] for seed in sorted(part.samples)]
-    found = interval(values)
-    strict = interval(values, 1 - (1 - CONFIDENCE) / max(1, parts))  # Bonferroni: any one part refutes the claim
+def _judge_part(part: Part, corrected: float) -> Judged:
+    """`corrected` is the p of its being on the wrong side."""
+    values, sign = part.values, 1 if part.side == "above" else -1
     if part.exact and len(values) == 1:
-        found = strict = Interval(values[0], values[0], values[0], 1)
-    sign = 1 if part.side == "above" else -1
-    nearest, farthest = (found.low, strict.high) if sign > 0 else (found.high, strict.low)
-    if sign * (nearest - part.limit) > 0:
+        right = sign * (values[0] - part.limit) > 0
+        return Judged(part, Interval(values[0], values[0], values[0], 1), HOLDS if right else FAILS)
+    found = interval(values)
+    if sign * ((found.low if sign > 0 else found.high) - part.limit) > 0:
         return Judged(part, found, HOLDS)
-    return Judged(part, found, FAILS if sign * (farthest - part.limit) < 0 else OPEN)
+    return Judged(part, found, FAILS if corrected < 1 - CONFIDENCE else OPEN)
+
+
+def verdicts(claims: Sequence[Claim], rows: Rows) -> list[Verdict]:
+    """Of the claims that are about the task of these rows."""
+    return [judge(claim, rows) for claim in claims if not claim.tasks or rows.task in claim.tasks]
+
+
+def scale_of(rows: Rows) -> tuple[float, str]:
+    """Accuracies are shown in points (per cent), everything else as it is."""
+    metric = rows.figure("metric")
+    return (100.0, "points") if metric in (None, "accuracy") else (1.0, str(metric))
+
+
+def lead(rows: Rows, first: Place, second: Place, key: str = "last_mean") -> Samples:
+    """How much better `first` is than `second`, seed by seed: in points of accuracy, or in perplexity or loss saved."""
+    scale, unit = (1.0, "loss") if key == "last_loss" else scale_of(rows)
+    sign = scale if unit == "points" else -1.0
+    paired = difference(rows.by_seed(key, **first), rows.by_seed(key, **second))
+    return {seed: sign * value for seed, value in paired.items()}
+
+
+def at(place: str | Place) -> dict[str, str]:
+    """A place; a word is a method."""
+    return {"method": place} if isinstance(place, str) else dict(place)
+
+
+def words_of(place: Place) -> str:
+    """', #C=2' for a place at two classes."""
+    return "".join(f", {'#C' if factor == 'classes' else factor}={level}" for factor, level in place.items())
+
+
+def beats(
+    sentence: str,
+    source: str,
+    first: str | Place,
+    *others: str | Place,
+    by: Sequence[str] = (),
+    key: str = "last_mean",
+    more_than: float | Lookup = 0.0,
+    paper: Callable[[Rows, Place, Place], float | None] | None = None,
+    name: Callable[[Place, Place], str] | None = None,
+    only: Place | None = None,
+    tasks: tuple[str, ...] = (),
+) -> Claim:
+    """`first` is better than each of `others` by `more_than`, at every level of the factors `by`.
+
+    first, others   methods, or places in the grid
+    by              factors; the claim must be true at each of their levels
+    key             the figure; "last_loss" is better when it is lower
+    more_than       in points of accuracy, or in the unit of the figure
+    paper           the paper's own difference
+    name            how a part is called
+    only            only at these levels of `by`
+    """
+
+    def parts(rows: Rows) -> list[Part]:
+        unit = "loss" if key == "last_loss" else scale_of(rows)[1]
+        made = []
+        for other in others:
+            for cell in rows.cells(*by, **(only or {})) if by else [{}]:
+                a, b = {**at(first), **cell}, {**at(other), **cell}
+                text = name(a, b) if name else _versus(first, other) + words_of(cell)
+                limit = more_than(rows, cell) if callable(more_than) else more_than
+                printed = paper(rows, a, b) if paper else None
+                made.append(Part(text, lead(rows, a, b, key), "above", limit or 0.0, unit, printed))
+        return made
+
+    return Claim(sentence, source, parts, tasks)
+
+
+def _versus(first: str | Place, second: str | Place) -> str:
+    return " − ".join(label(at(place).get("method", "")) for place in (first, second))
+
+
+def close_to(
+    sentence: str, source: str, first: str | Place, second: str | Place, within: Mapping[str, float], **how: Any
+) -> Claim:
+    """`first` loses at most `within` (task → points) to `second`; else as `beats`."""
+    return beats(sentence, source, first, second, more_than=lambda rows, cell: -within[rows.task], **how)
+
+
+def sends_less(
+    sentence: str,
+    source: str,
+    first: str,
+    second: str,
+    by: Sequence[str] = (),
+    key: str = "value_bytes_per_client",
+    paper: Callable[[Rows, Place, Place], float | None] | None = None,
+) -> Claim:
+    """`first` sends less than `second`, as a percentage of the second."""
+
+    def parts(rows: Rows) -> list[Part]:
+        made = []
+        for cell in rows.cells(*by) if by else [{}]:
+            a, b = {**at(first), **cell}, {**at(second), **cell}
+            ours, theirs = rows.by_seed(key, **a), rows.by_seed(key, **b)
+            saved = {seed: -100 * value / theirs[seed] for seed, value in difference(ours, theirs).items()}
+            printed = paper(rows, a, b) if paper else None
+            made.append(Part(f"sent less by{words_of(cell)}", saved, "above", 0.0, "%", printed))
+        return made
+
+    return Claim(sentence, source, parts)
+
+
+def grows_with(
+    sentence: str,
+    source: str,
+    samples: Callable[[Rows], Mapping[str, Samples]],
+    unit: str,
+    name: str = "at {1} − at {0}",
+) -> Claim:
+    """What `samples` gives, level → seed → number, grows from each level to the next."""
+
+    def parts(rows: Rows) -> list[Part]:
+        levels = samples(rows)
+        return [
+            Part(name.format(low, high), difference(levels[high], levels[low]), unit=unit)
+            for low, high in pairwise(levels)
+        ]
+
+    return Claim(sentence, source, parts)
+
+
+def exponents(rows: Rows, key: Key, along: str, last: int = 0, **cell: str) -> Samples:
+    """Seed → p of `key` ∝ level^p, over the levels of the factor `along`, or the `last` of them."""
+    levels = sorted(rows.levels.get(along, ()), key=float)[-last:]
+    each = [rows.by_seed(key, **cell, **{along: level}) for level in levels]
+    seeds = set.intersection(*(set(one) for one in each)) if len(each) > 1 else set()
+    series = {seed: [one[seed] for one in each] for seed in sorted(seeds)}
+    return {seed: slope([float(level) for level in levels], y) for seed, y in series.items() if min(y) > 0}
+
+
+def has_exponent(
+    sentence: str,
+    source: str,
+    samples: Callable[[Rows], Samples],
+    name: str,
+    above: Lookup | None = None,
+    below: Lookup | None = None,
+    paper: Lookup | None = None,
+    tasks: tuple[str, ...] = (),
+) -> Claim:
+    """The fitted exponents, seed → p, are above and below these limits."""
+
+    def parts(rows: Rows) -> list[Part]:
+        found, printed = samples(rows), paper(rows, {}) if paper else None
+        limits: list[tuple[Literal["above", "below"], Lookup | None]] = [("above", above), ("below", below)]
+        return [
+            Part(name, found, side, limit(rows, {}) or 0.0, paper=printed)
+            for side, limit in limits
+            if limit is not None
+        ]
+
+    return Claim(sentence, source, parts, tasks)

@@ -1,4 +1,7 @@
-"""What a study is: base settings, factors whose levels make a grid, claims, and how its results are shown. All data."""
+"""What a study is: factors whose levels make a grid, claims, tables and charts. All data.
+
+`compare`, `pareto` and the figures and tables of the paper are studies; the task is a factor like any other.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,59 +14,62 @@ from gammafl.config.layers import flat, merge
 from gammafl.core.errors import InputError
 from gammafl.core.names import did_you_mean
 from gammafl.experiments.claims import Claim
-from gammafl.experiments.results import Results
+from gammafl.experiments.rows import Row, Rows
 
 if TYPE_CHECKING:
     from gammafl.experiments.trial_runs import StudyJob
-    from gammafl.federated.records import Summary
-    from gammafl.report.pictures import Picture
+    from gammafl.report.charts import Chart
     from gammafl.report.tables import TextTable
 
-Table = dict[str, Any]
-STAND_IN = "logistic-mini"
-"""The task that needs no download: every study of the logistic task runs on it too, to see the machinery work."""
-
-
-def kin(task: str) -> str:
-    """The task that `task` is treated like."""
-    return "logistic-fmnist" if task == STAND_IN else task
+Settings = Mapping[str, Any]
+Cell = Mapping[str, str]
+"""Factor → level."""
+TASK = "task"
+"""The factor whose levels have a directory of results each."""
 
 
 @dataclass(frozen=True)
 class Level:
-    """One setting of a factor. `by_task` adds what depends on the task.
+    """One setting of a factor.
 
-    `follows` names another level of the same factor: this one keeps as many entries an upload as that one did.
+    where     level of another factor → further settings, in the cells that have both
+    quick     further settings of --quick
+    follows   another level of the same factor: this one keeps as many entries an upload as that one did
     """
 
     name: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    by_task: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
+    where: Mapping[str, Settings] = field(default_factory=dict)
+    quick: Settings = field(default_factory=dict)
     follows: str | None = None
 
     def own_keys(self) -> set[str]:
         """The settings that are this level's, so that nothing else may change them."""
-        tables = [self.settings, *self.by_task.values()]
+        tables = [self.settings, *self.where.values()]
         return {key for table in tables for key in flat(table)} | ({"compression.k"} if self.follows else set())
 
-    def table(self, task: str) -> list[Mapping[str, Any]]:
-        return [self.settings, self.by_task.get(kin(task), {})]
+    def layers(self, cell: Cell) -> list[Settings]:
+        return [self.settings, *(table for name, table in self.where.items() if name in cell.values())]
 
 
 @dataclass(frozen=True)
 class Factor:
-    """What varies. `quick` are the levels of --quick; empty: all."""
+    """What varies. `usual` are the levels that are run unless others are asked for, `quick` those of --quick."""
 
     name: str
     levels: tuple[Level, ...]
+    usual: tuple[str, ...] = ()
     quick: tuple[str, ...] = ()
 
+    @property
+    def names(self) -> list[str]:
+        return [level.name for level in self.levels]
+
     def level(self, name: str) -> Level:
-        for level in self.levels:
-            if level.name == name:
-                return level
-        names = [level.name for level in self.levels]
-        raise InputError(f"{self.name} has no level {name!r}{did_you_mean(name, names)}; it has {', '.join(names)}")
+        if name not in self.names:
+            hint = did_you_mean(name, self.names)
+            raise InputError(f"{self.name} has no level {name!r}{hint}; it has {', '.join(self.names)}")
+        return self.levels[self.names.index(name)]
 
     def only(self, names: Sequence[str]) -> "Factor":
         chosen = [self.level(name) for name in names]
@@ -77,97 +83,92 @@ class Factor:
 class Trial:
     """A place in the grid with a seed: the run that belongs there, before its directory is known."""
 
-    task: str
     cell: tuple[tuple[str, str], ...]
     seed: int
-    settings: Table = field(compare=False)
+    settings: dict[str, Any] = field(compare=False)
     leader: tuple[tuple[str, str], ...] | None = None
 
     def __hash__(self) -> int:
-        return hash((self.task, self.cell, self.seed))
+        return hash((self.cell, self.seed))
 
 
-Tables = Callable[[Results], "list[TextTable]"]
-Pictures = Callable[[Results], "list[Picture]"]
-MakeJob = Callable[[Trial, "Summary | None", Path, "Path | None"], "StudyJob"]
-
-
-def _train(trial: Trial, leader: "Summary | None", runs: Path, data_dir: "Path | None") -> "StudyJob":
-    from gammafl.experiments.trial_runs import training_job  # loads torch, which a list of studies does not need
-
-    return training_job(trial, leader, runs, data_dir)
+MakeJob = Callable[[Trial, Row | None, Path, Path | None], "StudyJob"]
+"""Trial, its leader's row, directory of runs, directory of data → something to run."""
 
 
 @dataclass(frozen=True)
 class Study:
-    """A figure or table of the paper, or a question of ours.
+    """A question to a grid of runs: a figure or table of the paper, a comparison, or one of your own.
 
-    `tasks` are run unless --task names others, out of `tasks` and `further_tasks`. `settings` are over the task's
-    preset; `quick` are the settings of --quick, "" for all tasks. `make_job` turns a trial into something to run.
-    `run_by` is the command that runs a study of which the package only reads results: it judges and draws them.
+    settings   of all runs, over the task's preset; `quick` are those of --quick
+    tables     rows → a table; None where there is nothing to show
+    charts     likewise
+    where      which cells are run; all by default
+    make_job   turns a trial into something to run; None: a training run
+    run_by     the command that runs a study of which the package only reads results
+    alone      made on the command line: its results are in the very directory that was asked for, and replace others
     """
 
     name: str
     title: str
-    tasks: tuple[str, ...]
     factors: tuple[Factor, ...]
-    claims: tuple[Claim, ...]
-    tables: Tables
-    pictures: Pictures
-    make_job: MakeJob = _train
-    further_tasks: tuple[str, ...] = (STAND_IN,)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    by_task: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    quick: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    claims: tuple[Claim, ...] = ()
+    tables: "tuple[Callable[[Rows], TextTable | None], ...]" = ()
+    charts: "tuple[Callable[[Rows], Chart | None], ...]" = ()
+    settings: Settings = field(default_factory=dict)
+    quick: Settings = field(default_factory=dict)
     seeds: tuple[int, ...] = (0, 1, 2)
     quick_seeds: tuple[int, ...] = (0, 1)
+    where: Callable[[Cell], bool] = lambda cell: True
+    make_job: MakeJob | None = None
     run_by: str = ""
+    alone: bool = False
     note: str = ""
 
-    def check_tasks(self, names: Sequence[str]) -> tuple[str, ...]:
-        known = (*self.tasks, *self.further_tasks)
-        for name in names:
-            if name not in known:
-                raise InputError(
-                    f"{self.name} has no task {name!r}{did_you_mean(name, known)}; it has {', '.join(known)}"
-                )
-        return tuple(names) or self.tasks
+    def factor(self, name: str) -> Factor | None:
+        return next((factor for factor in self.factors if factor.name == name), None)
 
-    def check_changes(self, changes: Mapping[str, Any]) -> None:
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks that are run unless others are asked for."""
+        factor = self.factor(TASK)
+        return (factor.usual or tuple(factor.names)) if factor else ()
+
+    def check_changes(self, changes: Settings) -> None:
         """Refuses a --set of what the study itself varies: its rows would not be what they are called."""
-        if changes and (self.make_job is not _train or not self.factors):
+        if changes and self.make_job is not None:
             raise InputError(f"{self.name} trains no task, so that there is nothing to --set")
         for key in flat(changes):
             if key in ("seed", "task"):
                 option = {"seed": "--seeds", "task": "--task"}[key]
                 raise InputError(f"{self.name} takes {option}, not --set {key}")
-            for factor in self.factors:
+            for factor in (factor for factor in self.factors if factor.name != TASK):
                 if any(_overlap(key, own) for level in factor.levels for own in level.own_keys()):
-                    names = ",".join(level.name for level in factor.levels[:2])
                     raise InputError(
                         f"{self.name} compares different settings of {key} ({factor.name}), so that --set can't change"
-                        f" it; choose among them with --only {factor.name}={names}"
+                        f" it; choose among them with --only {factor.name}={','.join(factor.names[:2])}"
                     )
 
     def restricted(self, only: Mapping[str, Sequence[str]], quick: bool) -> "Study":
-        """With the levels that `only` asks for (factor → levels), or those of --quick."""
+        """With the levels that `only` asks for (factor → levels), or those of --quick, or the usual ones."""
         names = [factor.name for factor in self.factors]
         for name in only:
             if name not in names:
                 raise InputError(f"{self.name} has no factor {name!r}{did_you_mean(name, names)}: {', '.join(names)}")
-        chosen = {f.name: only.get(f.name) or (f.quick if quick else ()) for f in self.factors}
+        chosen = {f.name: only.get(f.name) or (quick and f.quick) or f.usual for f in self.factors}
         return replace(self, factors=tuple(f.only(chosen[f.name]) if chosen[f.name] else f for f in self.factors))
 
-    def trials(self, task: str, seeds: Sequence[int], quick: bool, changes: Mapping[str, Any]) -> Iterator[Trial]:
-        """The whole grid for one task: factors × seeds, each with its merged settings."""
-        hurried = [self.quick.get("", {}), self.quick.get(task, {})] if quick else []
-        base: list[Mapping[str, Any]] = [self.settings, self.by_task.get(kin(task), {})]
-        for levels in product(*(factor.levels for factor in self.factors)) if self.factors else ():
-            cell = tuple((f.name, level.name) for f, level in zip(self.factors, levels, strict=True))
-            layers = [*base, *(part for level in levels for part in level.table(task)), *hurried, changes]
+    def trials(self, seeds: Sequence[int], quick: bool = False, changes: Settings | None = None) -> Iterator[Trial]:
+        """The whole grid: factors × seeds, each with its merged settings."""
+        for levels in product(*(factor.levels for factor in self.factors)):
+            cell = {f.name: level.name for f, level in zip(self.factors, levels, strict=True)}
+            if not self.where(cell):
+                continue
+            hurried = [self.quick, *(level.quick for level in levels)] if quick else []
+            layers = [self.settings, *(part for level in levels for part in level.layers(cell)), *hurried]
             leader = next((_led(cell, level) for level in levels if level.follows), None)
             for seed in seeds:
-                yield Trial(task, cell, seed, merged(layers), leader)
+                yield Trial(tuple(cell.items()), seed, merged([*layers, changes or {}]), leader)
 
 
 def _overlap(changed: str, own: str) -> bool:
@@ -176,11 +177,11 @@ def _overlap(changed: str, own: str) -> bool:
     return changed == own or own.startswith(table) or changed.startswith(f"{own}.")
 
 
-def _led(cell: tuple[tuple[str, str], ...], level: Level) -> tuple[tuple[str, str], ...]:
+def _led(cell: Cell, level: Level) -> tuple[tuple[str, str], ...]:
     assert level.follows is not None
-    return tuple((factor, level.follows if name == level.name else name) for factor, name in cell)
+    return tuple((factor, level.follows if name == level.name else name) for factor, name in cell.items())
 
 
-def merged(layers: Sequence[Mapping[str, Any]]) -> Table:
+def merged(layers: Sequence[Settings]) -> dict[str, Any]:
     """Tables of increasing priority into one."""
     return reduce(merge, layers, {})

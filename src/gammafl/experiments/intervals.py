@@ -1,4 +1,4 @@
-"""How sure several seeds make us: Student's interval of a mean, without scipy.
+"""How sure several seeds make us: Student's interval of a mean, its test, and Holm's correction for many tests.
 
 With three seeds a bootstrap would resample three numbers, and its interval would be far too short; Student's t knows
 how little three numbers say about their own spread.
@@ -7,6 +7,7 @@ how little three numbers say about their own spread.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -24,38 +25,60 @@ class Interval:
 
 
 def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
-    """The interval of the mean of independent `values`, which are roughly normal."""
+    """The interval of the mean of independent `values`, which are roughly normal.
+
+    >>> one = interval([0.9, 1.0, 1.1])
+    >>> round(one.low, 3), round(one.high, 3)
+    (0.752, 1.248)
+    """
     count = len(values)
     if not count:
         return Interval(math.nan, -math.inf, math.inf, 0)
     mean = float(np.mean(values))
     if count == 1 or not math.isfinite(mean):
         return Interval(mean, -math.inf, math.inf, count)
-    half = t_quantile(confidence, count - 1) * float(np.std(values, ddof=1)) / math.sqrt(count)
+    from scipy.special import stdtrit  # scipy.stats.t.ppf, without the second that scipy.stats takes to load
+
+    half = float(stdtrit(count - 1, (1 + confidence) / 2)) * _error(values)
     return Interval(mean, mean - half, mean + half, count)
 
 
-def t_quantile(confidence: float, degrees: int) -> float:
-    """t with P(|T| ≤ t) = `confidence` for Student's T with so many degrees of freedom."""
-    low, high = 0.0, 1.0
-    while _inside(high, degrees) < confidence:
-        high *= 2
-    for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _inside(middle, degrees) < confidence else (low, middle)
-    return high
+def p_value(values: Sequence[float], limit: float, side: Literal["above", "below"]) -> float:
+    """Of Student's test that the mean of `values` is on this side of `limit`: at 5% as the 95% interval decides.
+
+    Half of 5% is on either side of an interval, so that the p of one side is doubled; 1 on the other side, and where
+    the values can't say.
+
+    >>> p_value([0.9, 1.0, 1.1], 0.0, "above") < 0.05, p_value([0.9, 1.0, 1.1], 0.0, "below")
+    (True, 1.0)
+    """
+    count, mean = len(values), float(np.mean(values)) if len(values) else math.nan
+    distance = mean - limit if side == "above" else limit - mean
+    if count < 2 or not distance > 0:
+        return 1.0
+    from scipy.special import stdtr
+
+    error = _error(values)
+    return 2 * float(stdtr(count - 1, -distance / error)) if error else 0.0
 
 
-def _inside(t: float, degrees: int) -> float:
-    """P(|T| ≤ t), by the finite sums of Abramowitz and Stegun, 26.7.3 and 26.7.4."""
-    angle = math.atan(t / math.sqrt(degrees))
-    odd = degrees % 2
-    power, term, total = (math.cos(angle) if odd else 1.0), 1.0, 0.0
-    for j in range(1 + odd, degrees, 2):  # factors 2/3, 4/5, … for odd degrees, 1/2, 3/4, … for even ones
-        total += term * power
-        power *= math.cos(angle) ** 2
-        term *= j / (j + 1)
-    return 2 / math.pi * (angle + math.sin(angle) * total) if odd else math.sin(angle) * total
+def _error(values: Sequence[float]) -> float:
+    """The standard error of the mean."""
+    return float(np.std(values, ddof=1)) / math.sqrt(len(values))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """The p-values of a family of tests, corrected so that the chance of any false rejection is that of one test.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
+    corrected, largest = [0.0] * len(p_values), 0.0
+    for rank, i in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
+        corrected[i] = largest
+    return corrected
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> float:

@@ -1,46 +1,52 @@
-"""Factors that many studies have: the methods at equal traffic, and #C."""
+"""Factors that many studies have: tasks, the methods at equal traffic, and #C."""
 
-from gammafl.experiments.grid import Factor, Level
-from gammafl.methods.registry import entry_named, label_of, names
+from collections.abc import Mapping
+from typing import Any
 
-LEVELS = {
-    "gamma-fedht": Level("gamma-fedht", {"method": "gamma-fedht"}),
-    "gamma-fedht-q": Level("gamma-fedht-q", {"method": "gamma-fedht-q"}),
-    "ht": Level("ht", {"method": "ht"}),
-    "top-k": Level("top-k", {"method": "top-k"}, follows="gamma-fedht"),
-    "top-k per tensor": Level(
-        "top-k per tensor", {"method": "top-k", "compression": {"scope": "tensor"}}, follows="gamma-fedht"
-    ),
-    "stc": Level("stc", {"method": "stc"}, follows="gamma-fedht-q"),
-    "stc per tensor": Level(
-        "stc per tensor", {"method": "stc", "compression": {"scope": "tensor"}}, follows="gamma-fedht-q"
-    ),
-    "fedavg": Level("fedavg", {"method": "fedavg"}),
+from gammafl.experiments.grid import TASK, Factor, Level
+from gammafl.experiments.labels import PER_TENSOR
+
+FOLLOWED = {"top-k": "gamma-fedht", "stc": "gamma-fedht-q"}
+"""At equal traffic Top-k and STC keep as many entries as γ-FedHT and γ-FedHT-Q did."""
+QUICK: dict[str, dict[str, Any]] = {
+    "cnn-cifar10": {"iterations": 20, "evaluation": {"every": 1, "samples": 100}},
+    "vgg11s-flickr": {"iterations": 10, "evaluation": {"every": 1, "samples": 50}},
+    "vgg11s-pacs": {"iterations": 10, "evaluation": {"every": 1, "samples": 50}},
+    "gpt2-wikitext2": {
+        "iterations": 1,
+        "local_steps": 1,
+        "clients": 2,
+        "sequence": 16,
+        "evaluation": {"every": 1, "samples": 2},
+    },
+    "gpt2-tiny-sotu": {"iterations": 10, "evaluation": {"every": 1, "samples": 20}},
 }
-"""The methods at equal traffic: Top-k and STC keep as many entries as γ-FedHT and γ-FedHT-Q did."""
-
-PER_TENSOR = {"top-k per tensor": "#CC79A7", "stc per tensor": "#999933"}
-
-
-def colour(method: str) -> str:
-    """Of a level's lines; empty for a level that is no method."""
-    if method in PER_TENSOR:
-        return PER_TENSOR[method]
-    return entry_named(method).colour if method in names() else ""
+"""Task → what --quick means for it; all others have `USUALLY_QUICK` alone."""
+USUALLY_QUICK: dict[str, Any] = {"iterations": 100, "evaluation": {"every": 2, "last": 3, "samples": 500}}
 
 
-def methods(*names: str, quick: tuple[str, ...] = ()) -> Factor:
-    return Factor("method", tuple(LEVELS[name] for name in names), quick)
+def tasks(*usual: str, further: tuple[str, ...] = (), where: Mapping[str, Mapping[str, Any]] | None = None) -> Factor:
+    """The tasks that are run unless others are asked for, and `further` ones. `where` is task → settings."""
+    settings = where or {}
+    return Factor(
+        TASK,
+        tuple(Level(t, {"task": t, **settings.get(t, {})}, quick=QUICK.get(t, {})) for t in (*usual, *further)),
+        usual,
+    )
+
+
+def methods(*chosen: str, quick: tuple[str, ...] = ()) -> Factor:
+    """Methods at equal traffic; 'top-k per tensor' is Top-k of each tensor."""
+    return Factor("method", tuple(method_level(name) for name in chosen), quick=quick)
+
+
+def method_level(name: str) -> Level:
+    base = name.removesuffix(PER_TENSOR)
+    scope = {"compression": {"scope": "tensor"}} if base != name else {}
+    return Level(name, {"method": base, **scope}, follows=FOLLOWED.get(base))
 
 
 def classes(*counts: int, quick: tuple[str, ...] = ("2",)) -> Factor:
     """#C."""
-    return Factor(
-        "classes", tuple(Level(str(c), {"partition": {"kind": "labels", "classes": c}}) for c in counts), quick
-    )
-
-
-def label(method: str) -> str:
-    """'Top-k per tensor' for 'top-k per tensor'."""
-    base, per, scope = method.partition(" per ")
-    return label_of(base) + per + scope
+    levels = (Level(str(c), {"partition": {"kind": "labels", "classes": c}}) for c in counts)
+    return Factor("classes", tuple(levels), quick=quick)

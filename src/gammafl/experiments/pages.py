@@ -1,33 +1,28 @@
 """`gammafl report`: studies, comparisons and runs, read from their directories, as sections of one page."""
 
-import json
-import re
+import math
 from collections.abc import Mapping, Sequence
-from itertools import product
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from statistics import mean
 
+from gammafl.config.layers import result_settings
+from gammafl.config.simulation import DIGESTS, AnyConfig
 from gammafl.core.errors import InputError
-from gammafl.experiments.grid import Study
-from gammafl.experiments.levels import colour
-from gammafl.experiments.results import Results, Run
-from gammafl.experiments.run_sections import comparison_section, is_comparison, is_run, run_sections
-from gammafl.experiments.store import diverged_table, read_document, read_results
+from gammafl.experiments.row_charts import curves_panel
+from gammafl.experiments.rows import FILE, Row, Rows, training_curve
+from gammafl.experiments.store import Studies, study_section
+from gammafl.federated.records import Summary
 from gammafl.federated.units import show_bytes
 from gammafl.files.atomic import write_atomically
 from gammafl.files.disk_errors import storing
-from gammafl.methods.registry import label_of, names
-from gammafl.report.curves import IN_LEGEND, Plot, Series, curves_plot
-from gammafl.report.interactive import plots_of
+from gammafl.methods.registry import label_of
 from gammafl.report.page import Section, render
-from gammafl.report.tables import TextTable
+from gammafl.report.tables import PICKED, TextTable, best_of, spreads
+from gammafl.runs.directory import RunDirectory
 
-COMMON = ("iterations", "rounds", "clients", "participants", "dim")
-"""Key figures that belong to what was run, not to what came out."""
-
-
-Studies = Mapping[str, Study]
-"""Name → study: these know which pictures their results make."""
+POINTS = 300
+"""Points of a run's curve on a page of its own, at the most."""
 
 
 def write_page(paths: Sequence[Path], out: Path, studies: Studies) -> None:
@@ -42,88 +37,121 @@ def write_page(paths: Sequence[Path], out: Path, studies: Studies) -> None:
 def sections_of(paths: Sequence[Path], studies: Studies) -> list[Section]:
     sections = []
     for path in paths:
-        if (path / "study.json").exists():
-            sections.append(study_section(path / "study.json", studies))
-        elif is_comparison(path):
-            sections.append(comparison_section(path))
+        if (path / FILE).exists():
+            sections.append(study_section(path, studies))
+        elif (path / "study.json").exists():
+            raise InputError(f"{path} is of gammafl 0.1; make rows of its study.json with: gammafl redraw {path}")
         elif not is_run(path):
-            raise InputError(f"{path} holds no run (config.toml), no comparison and no study (study.json)")
-    return sections + run_sections([path for path in paths if is_run(path) and not (path / "study.json").exists()])
+            raise InputError(f"{path} holds no run (config.toml), no comparison and no study (rows.jsonl)")
+    return sections + run_sections([path for path in paths if is_run(path) and not (path / FILE).exists()])
 
 
-def study_section(file: Path, studies: Studies) -> Section:
-    """What study.json says; pictures are made anew from its numbers."""
+def is_run(path: Path) -> bool:
+    return (path / "config.toml").exists()
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A run as it is on disk; `summary` is None as long as it is not finished."""
+
+    path: Path
+    config: AnyConfig
+    summary: Summary | None
+    curve: Mapping[str, Sequence[float]]
+
+    def config_text(self) -> str:
+        return (self.path / "config.toml").read_text("utf-8")
+
+
+def load(path: Path) -> Loaded:
+    directory = RunDirectory(path)
+    summary = directory.summary()
     try:
-        document = read_document(file)
-        results = read_results(document)
-        return _study_section(document, results, studies.get(results.study))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(f"{file} is damaged or of another version ({type(error).__name__}: {error})") from None
+        records = directory.records()
+        dim = summary.dim if summary else math.nan  # what was kept is known only as a fraction of a known d
+        curve = training_curve(records, dim, POINTS) if records else {}
+    except InputError:
+        raise
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{directory.ledger_file} is damaged ({type(error).__name__}: {error})") from None
+    return Loaded(path, directory.config(), summary, curve)
 
 
-def _study_section(document: Mapping[str, Any], results: Results, study: Study | None) -> Section:
-    pictures = study.pictures(results) if study and results.runs else []
-    curves = study_curves(results)
-    on = f" · {results.task}" if results.task else ""
-    made = {"versions": document["versions"], "settings of all runs": document["settings"], "factors": results.levels}
+def run_sections(paths: Sequence[Path]) -> list[Section]:
+    """A section a task. Runs that differ in nothing but the seed are one curve."""
+    runs = [load(path) for path in paths]
+    sections = []
+    for task in dict.fromkeys(run.config.task for run in runs):
+        grouped = _grouped([run for run in runs if run.config.task == task])
+        first = next(iter(grouped))
+        title = f"{first} on {task}" if len(grouped) == 1 else f"Runs on {task}"
+        sections.append(_section(title, grouped))
+    return sections
+
+
+def _grouped(runs: Sequence[Loaded]) -> dict[str, list[Loaded]]:
+    """Label → runs; a label says the method and in what else the runs differ."""
+    tables = [result_settings(run.config) for run in runs]
+    keys = dict.fromkeys(key for table in tables for key in table)
+    differing = [key for key in keys if len({repr(table.get(key)) for table in tables}) > 1]
+    silent = {"seed", "method", *DIGESTS}  # a seed may bring its own data and initial weights
+    grouped: dict[str, list[Loaded]] = {}
+    for run, table in zip(runs, tables, strict=True):
+        others = [key for key in differing if key not in silent and table.get(key) is not None]
+        words = [f"{key.rpartition('.')[2]} {table[key]}" for key in others]
+        label = ", ".join([label_of(run.config.method), *words])
+        if any(other.config.seed == run.config.seed for other in grouped.get(label, [])):
+            label = f"{label}, {run.path.name}"  # the same seed again: other data or another model
+        grouped.setdefault(label, []).append(run)
+    return grouped
+
+
+def _section(title: str, grouped: Mapping[str, Sequence[Loaded]]) -> Section:
+    runs = [run for group in grouped.values() for run in group]
+    first = runs[0]
+    curves = curves_panel(_rows(grouped), lambda name: name)
+    unfinished = sum(run.summary is None for run in runs)
+    facts = [
+        ("task", first.config.task),
+        ("runs", str(len(runs))),
+        ("seeds", ", ".join(map(str, sorted({run.config.seed for run in runs})))),
+        ("iterations", f"{first.config.iterations:,}"),
+        ("clients", f"{first.config.participants} of {first.config.clients} a round"),
+        *([("d", f"{first.summary.dim:,}")] if first.summary else []),
+    ]
     return Section(
-        f"{document['title']}{on}",
-        "" if results.quick else document["note"],
-        document["note"] if results.quick else "",
-        _facts(results),
-        document["claims"],
-        [*(plot for picture in pictures for plot in plots_of(picture)), *([curves] if curves else [])],
-        [TextTable(t["title"], t["columns"], t["rows"], t["note"]) for t in document["tables"]],
-        [*diverged_table(results), *([runs_table(results.runs)] if results.runs else [])],
-        [("Versions, settings and factors", json.dumps(made, indent=1, ensure_ascii=False))],
+        title,
+        warning=f"{unfinished} of {len(runs)} runs are not finished: this is what they came to so far."
+        if unfinished
+        else "",
+        facts=facts,
+        panels=[curves] if curves else [],
+        tables=[_runs_table(grouped)],
+        details=[("Configuration", "\n".join(f"# {run.path.name}\n\n{run.config_text()}" for run in runs))],
     )
 
 
-def study_curves(results: Results) -> Plot | None:
-    """The curves of all places of the grid, in the order of the grid, each over its seeds."""
-    cells = (dict(zip(results.levels, place, strict=True)) for place in product(*results.levels.values()))
-    series = [
-        Series(cell, [run.curve for run in runs], colour(cell.get("method", "")), _dash(cell))
-        for cell in cells
-        if (runs := results.pick(**cell))
+def _rows(grouped: Mapping[str, Sequence[Loaded]]) -> Rows:
+    """Runs as rows, whose only factor is what they are called."""
+    metric = next((run.summary.metric for group in grouped.values() for run in group if run.summary), "metric")
+    rows = [
+        Row(run.path.name, {"curve": name}, run.config.seed, {"metric": metric}, run.curve)
+        for name, group in grouped.items()
+        for run in group
     ]
-    names = {level: method_name(level) for factor in IN_LEGEND for level in results.levels.get(factor, ())}
-    metric = next((str(run.figures["metric"]) for run in results.runs if "metric" in run.figures), "metric")
-    title = "Training curves: mean over seeds, band from least to most"
-    return curves_plot(title, series, results.levels, names, metric)
+    return Rows("runs", {"curve": list(grouped)}, rows)
 
 
-def method_name(level: str) -> str:
-    """'Top-k, equal traffic' for 'top-k, equal traffic'; a level that is no method keeps its name."""
-    found = re.match(r"[\w-]+", level)
-    name = found[0] if found else ""
-    return label_of(name) + level[len(name) :] if name in names() else level
-
-
-def _dash(cell: Mapping[str, str]) -> str:
-    return "dash" if "fedavg" in cell.values() else "solid"
-
-
-def _facts(results: Results) -> list[tuple[str, str]]:
-    facts = [("study", results.study), ("task", results.task or "–"), ("runs", str(len(results.runs)))]
-    if results.runs:
-        facts.append(("seeds", ", ".join(map(str, results.seeds))))
-    for key in COMMON:
-        found = sorted({run.figures[key] for run in results.runs if key in run.figures})
-        if found:
-            facts.append((key, f"{found[0]:,}" if len(found) == 1 else f"{found[0]:,} – {found[-1]:,}"))
-    return facts
-
-
-def runs_table(runs: Sequence[Run]) -> TextTable:
-    """A row a run, so that nothing hides in a mean."""
+def _runs_table(grouped: Mapping[str, Sequence[Loaded]]) -> TextTable:
     rows = []
-    for run in runs:
-        figures = run.figures
-        sent = figures.get("uplink_bytes_per_client")
-        measured = [
-            f"{figures[key]:.4g}" if key in figures else "–" for key in ("last_mean", "last_loss", "kept_fraction")
-        ]
-        rows.append([run.name, str(run.seed), *measured, "–" if sent is None else show_bytes(sent)])
-    columns = ["run", "seed", "metric, last", "loss, last", "kept fraction", "uplink per client"]
-    return TextTable(f"All {len(runs)} runs", columns, rows)
+    for name, runs in grouped.items():
+        done = [run.summary for run in runs if run.summary]
+        if not done:
+            rows.append([name, *("–" for _ in range(7))])
+            continue
+        kept, sent = mean(s.kept_fraction for s in done), mean(s.uplink_bytes_per_client for s in done)
+        rows.append([name, str(len(done)), *spreads(done), f"{100 * kept:.3f}%", show_bytes(sent)])
+    metric = next((run.summary.metric for runs in grouped.values() for run in runs if run.summary), "metric")
+    best = best_of(run.summary.evaluations for runs in grouped.values() for run in runs if run.summary)
+    columns = ["run", "seeds", f"{metric}, last", "final", best, "averaged model", "kept", "uplink per client"]
+    return TextTable("Runs", columns, rows, f"{PICKED}; uplink measured from encoded messages; ± over seeds")

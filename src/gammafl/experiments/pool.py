@@ -8,33 +8,15 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from gammafl.config.schema import RunConfig
 from gammafl.core import threads
 from gammafl.core.errors import DivergedError, ProcessDiedError
-from gammafl.federated.records import Summary
-from gammafl.runs.execute import execute
 from gammafl.runs.progress import Progress, Status
 
 Outcome = Any
-"""What a finished job returns: of a training run its `Summary`, of other jobs a table."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """A run to be made sure of: read if it is finished, resumed if it was begun. `label` is its name in progress."""
-
-    config: RunConfig
-    path: Path
-    data_dir: Path | None = None
-    label: str | None = None
-
-    def run(self, progress: Progress) -> Summary:
-        shown = _Labelled(progress, self.label) if self.label else progress
-        return execute(self.config, self.path, resume=True, data_dir=self.data_dir, progress=shown)
+"""What a finished job returns: of a study's job its row."""
 
 
 class Runnable(Protocol):
@@ -114,20 +96,6 @@ def _one_by_one(
     finally:
         threads.set_count(before)
     return done
-
-
-class _Labelled:
-    """A run's progress under the name that the runs side by side are told apart by."""
-
-    def __init__(self, inner: Progress, label: str) -> None:
-        self.inner = inner
-        self.label = label
-
-    def say(self, text: str) -> None:
-        self.inner.say(text)
-
-    def update(self, status: Status) -> None:
-        self.inner.update(replace(status, run=self.label))
 
 
 class _ToParent:

@@ -1,161 +1,234 @@
-"""A study's directory: study.json, the tables as Markdown, and the pictures."""
+"""A study's directory: its rows, the tables as Markdown, the charts, and what a page shows of them."""
 
-import json
-import platform
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from gammafl.config.layers import flat
-from gammafl.experiments.claims import Claim, Verdict, judge
-from gammafl.experiments.grid import Study, kin
-from gammafl.experiments.results import Results, Run
-from gammafl.experiments.study_facts import StudyFacts
-from gammafl.files.atomic import write_atomically
-from gammafl.files.reading import checked
+from gammafl.core.errors import InputError
+from gammafl.experiments.claims import Judged, Verdict, verdicts
+from gammafl.experiments.grid import Study
+from gammafl.experiments.row_charts import curves_panel
+from gammafl.experiments.rows import FILE, Row, Rows, joined, read_rows, write_rows
+from gammafl.experiments.runner import order_of
+from gammafl.federated.units import show_bytes
+from gammafl.report.charts import Chart, Panel, save
+from gammafl.report.page import SIGNS, ClaimCard, Section
 from gammafl.report.tables import TextTable
 
+if TYPE_CHECKING:
+    from gammafl.experiments.runner import Options
+
 QUICK_NOTE = "QUICK: few iterations, to see the machinery work. Quick results prove nothing, whatever the verdicts say."
-PACKAGES = ("gammafl", "numpy", "numba", "torch")
+VERDICT_NOTE = (
+    "paired over seeds, Student's t; a claim of several parts holds if all do, and one part refutes it, at 5% after"
+    " Holm's correction for their number"
+)
+COMMON = ("iterations", "rounds", "clients", "participants", "dim")
+"""Key figures that belong to what was run, not to what came out."""
+PARTS_PRINTED = 6
+"""Parts of a claim that a terminal shows; tables.md has all of them."""
+PARTS_OPEN = 4
+"""Parts of a claim that a page shows without being asked for."""
+
+Studies = Mapping[str, Study]
+"""Name → study: these know what their rows say."""
 
 
 def study_directory(out: Path, study: Study, task: str, quick: bool) -> Path:
-    """OUT/table3-logistic-fmnist; a study without tasks has its own name alone."""
+    """OUT/table3-logistic-fmnist; a study without tasks has its own name alone, a comparison is OUT itself."""
+    if study.alone:
+        return out
     return out / "-".join([study.name, *([task] if task else []), *(["quick"] if quick else [])])
 
 
-def verdicts(study: Study, results: Results) -> list[Verdict]:
-    return [judge(claim, results) for claim in study.claims if applies(claim, results.task)]
+def load_rows(path: Path, studies: Studies) -> tuple[Study, Rows]:
+    """The rows of a directory and the study that they are of."""
+
+    def factors(name: str) -> Mapping[str, Sequence[str]]:
+        if name not in studies:
+            raise InputError(f"{path / FILE} is of a study {name!r}, which is not known here")
+        return order_of(studies[name])
+
+    try:
+        rows = read_rows(path, factors)
+    except InputError:
+        raise
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InputError(f"{path / FILE} is damaged or of another version ({type(error).__name__}: {error})") from None
+    return studies[rows.study], rows
 
 
-def applies(claim: Claim, task: str) -> bool:
-    return not claim.tasks or kin(task) in claim.tasks
+def kept_rows(study: Study, task: str, options: "Options") -> Rows:
+    """The rows of this study that are there already."""
+    path = study_directory(options.out, study, task, options.quick)
+    if not (path / FILE).exists():
+        return Rows(study.name, {factor: [] for factor in order_of(study)}, [], options.quick, options.settings)
+    rows = load_rows(path, {study.name: study})[1]
+    if rows.settings != options.settings and not study.alone:
+        given = ", ".join(f"--set {key}={value}" for key, value in flat(rows.settings).items()) or "no --set"
+        raise InputError(f"{path} holds rows that were made with {given}; give the same, or choose another --out")
+    return rows
 
 
-def write_study(
-    path: Path, study: Study, results: Results, settings: Mapping[str, Any]
-) -> tuple[list[TextTable], list[Path]]:
-    """Writes what `results` say into `path`; returns the tables to print and the pictures drawn."""
-    from gammafl.report.figures import draw  # loads matplotlib
+def all_rows(study: Study, rows: Rows, before: Rows) -> Rows:
+    """What there was and what came: rows are added to a study, or replaced, and never lost."""
+    return rows if study.alone else joined(before, rows, order_of(study))
 
+
+def write_study(path: Path, study: Study, rows: Rows) -> tuple[list[TextTable], list[Path]]:
+    """Writes what `rows` say into `path`; returns the tables to print and the pictures drawn."""
     path.mkdir(parents=True, exist_ok=True)
-    judged = verdicts(study, results)
-    shown = study.tables(results)
-    document = to_json(study, results, judged, shown, settings)
-    write_atomically(path / "study.json", _text(document).encode())
-    tables = [*shown, *diverged_table(results), verdict_table(study, judged, results)]
-    notes = [QUICK_NOTE, ""] if results.quick else []
-    if settings:
-        notes += ["Not the study's own: " + ", ".join(f"{key} = {value}" for key, value in flat(settings).items()), ""]
-    (path / "tables.md").write_text("\n".join([*notes, *(table.markdown() for table in tables)]), "utf-8")
-    return tables, [file for picture in study.pictures(results) for file in draw(picture, path)]
+    write_rows(path, rows)
+    return draw_study(path, study, rows)
 
 
-def _text(document: Mapping[str, Any]) -> str:
-    """JSON with a line a run, which is small and still shows in a diff what changed."""
-    runs = ",\n  ".join(json.dumps(run, ensure_ascii=False) for run in document["runs"])
-    head = json.dumps({key: value for key, value in document.items() if key != "runs"}, ensure_ascii=False, indent=1)
-    return f'{head[:-2]},\n "runs": [\n  {runs}\n ]\n}}\n'
+def draw_study(path: Path, study: Study, rows: Rows) -> tuple[list[TextTable], list[Path]]:
+    """tables.md and the pictures, from the rows alone."""
+    (path / "tables.md").write_text(tables_text(study, rows), "utf-8")
+    pictures = [file for chart in charts_of(study, rows) for file in save(chart, path)]
+    return study_tables(study, rows, PARTS_PRINTED), pictures
 
 
-def to_json(
-    study: Study, results: Results, judged: Sequence[Verdict], tables: Sequence[TextTable], settings: Mapping[str, Any]
-) -> dict[str, Any]:
-    """All that a report needs; `read_results` is the way back."""
-    return {
-        "study": study.name,
-        "title": study.title,
-        "task": results.task,
-        "quick": results.quick,
-        "note": QUICK_NOTE if results.quick else study.note,
-        "settings": dict(settings),
-        "seeds": results.seeds,
-        "factors": results.levels,
-        "claims": [_verdict_json(verdict) for verdict in judged],
-        "tables": [{"title": t.title, "columns": t.columns, "rows": t.rows, "note": t.note} for t in tables],
-        "diverged": dict(results.diverged),
-        "runs": [
-            {"name": r.name, "cell": r.cell, "seed": r.seed, "figures": r.figures, "curve": r.curve}
-            for r in results.runs
-        ],
-        "versions": versions(),
-    }
+def tables_text(study: Study, rows: Rows) -> str:
+    """tables.md."""
+    notes = [QUICK_NOTE, ""] if rows.quick else []
+    if rows.settings:
+        notes += ["Not the study's own: " + ", ".join(f"{k} = {v}" for k, v in flat(rows.settings).items()), ""]
+    return "\n".join([*notes, *(table.markdown() for table in study_tables(study, rows))])
 
 
-def read_document(path: Path) -> dict[str, Any]:
-    """What a study.json says; a `ValueError` if it does not say what it must."""
-    document: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    checked(StudyFacts, document)
-    return document
+def study_tables(study: Study, rows: Rows, parts: int | None = None) -> list[TextTable]:
+    """The study's own, the runs that diverged, and the verdicts with at most this many of their `parts`."""
+    own = [table for make in study.tables if (table := make(rows)) is not None]
+    judged = verdicts(study.claims, rows)
+    return [*own, *diverged_table(rows), *([verdict_table(study, judged, rows, parts)] if judged else [])]
 
 
-def read_results(document: Mapping[str, Any]) -> Results:
-    """The results in a study.json."""
-    return Results(
-        document["study"],
-        document["task"],
-        document["quick"],
-        document["factors"],
-        [Run(**run) for run in document["runs"]],
-        document.get("diverged", {}),
-    )
+def charts_of(study: Study, rows: Rows) -> list[Chart]:
+    return [chart for make in study.charts if (chart := make(rows)) is not None] if rows.finished else []
 
 
-def _verdict_json(verdict: Verdict) -> dict[str, Any]:
-    return {
-        "claim": verdict.claim.sentence,
-        "source": verdict.claim.source,
-        "verdict": verdict.answer,
-        "parts": [
-            {
-                "label": judged.part.label,
-                "verdict": judged.answer,
-                "mean": _finite(judged.found.mean),
-                "low": _finite(judged.found.low),
-                "high": _finite(judged.found.high),
-                "seeds": sorted(judged.part.samples),
-                "wanted": f"{judged.part.side} {judged.part.limit:g}",
-                "unit": judged.part.unit,
-                "paper": judged.part.paper,
-            }
-            for judged in verdict.parts
-        ],
-    }
-
-
-def _finite(value: float) -> float | None:
-    return value if abs(value) < float("inf") else None  # NaN compares false too
-
-
-def diverged_table(results: Results) -> list[TextTable]:
+def diverged_table(rows: Rows) -> list[TextTable]:
     """The runs without a result, if there are any."""
-    rows = [[name, why] for name, why in results.diverged.items()]
-    note = "missing above, with the runs that were to keep as much as they; claims about them are not decided"
-    return [TextTable("runs that diverged", ["run", "what happened"], rows, note, prose=True)] if rows else []
+    lines = [[row.run, row.diverged] for row in rows.all if row.diverged]
+    note = "missing above; claims about them are not decided"
+    return [TextTable("runs that diverged", ["run", "what happened"], lines, note, prose=True)] if lines else []
 
 
-def verdict_table(study: Study, judged: Sequence[Verdict], results: Results) -> TextTable:
-    rows = []
+def verdict_table(study: Study, judged: Sequence[Verdict], rows: Rows, parts: int | None = None) -> TextTable:
+    lines = []
     for verdict in judged:
         texts = [part.text() for part in verdict.parts]
-        shown = texts if len(texts) <= 6 else [*texts[:6], f"… and {len(texts) - 6} more in study.json"]
-        rows.append([f"{verdict.claim.sentence} ({verdict.claim.source})", verdict.answer, "; ".join(shown)])
-    on = f" on {results.task}" if results.task else ""
+        left = len(texts) - parts if parts is not None and len(texts) > parts else 0
+        shown = [*texts[:parts], f"… and {left} more in tables.md"] if left else texts
+        lines.append([f"{verdict.claim.sentence} ({verdict.claim.source})", verdict.answer, "; ".join(shown)])
+    on = f" on {rows.task}" if rows.task else ""
     return TextTable(
         f"{study.name}{on}: what the paper says, and what we see",
         ["claim", "verdict", "evidence: mean [95% interval over seeds]"],
-        rows,
-        QUICK_NOTE if results.quick else "paired over seeds, Student's t; a claim of several parts holds if all do",
+        lines,
+        QUICK_NOTE if rows.quick else VERDICT_NOTE,
         prose=True,
     )
 
 
-def versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "machine": platform.machine()}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+def study_section(path: Path, studies: Studies) -> Section:
+    """What the rows of a directory say, as a section of a page."""
+    study, rows = load_rows(path, studies)
+    try:
+        return _section(study, rows)
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
+        raise InputError(f"{path / FILE} is damaged or of another version ({type(error).__name__}: {error})") from None
+
+
+def _section(study: Study, rows: Rows) -> Section:
+    on = f" · {rows.task}" if rows.task else ""
+    curves = curves_panel(rows)
+    panels = [panel for chart in charts_of(study, rows) for panel in _titled(chart)]
+    made = sorted({row.versions for row in rows.all})
+    settings = [f"{key} = {value}" for key, value in flat(rows.settings).items()]
+    factors = [f"{factor}: {', '.join(levels)}" for factor, levels in rows.levels.items()]
+    return Section(
+        f"{study.title}{on}",
+        note="" if rows.quick else study.note,
+        warning=QUICK_NOTE if rows.quick else "",
+        facts=_facts(study, rows),
+        claims=[_card(verdict) for verdict in verdicts(study.claims, rows)],
+        panels=[*panels, *([curves] if curves else [])],
+        tables=[table for make in study.tables if (table := make(rows)) is not None],
+        more_tables=[*diverged_table(rows), *([runs_table(rows.finished)] if rows.finished else [])],
+        details=[("Versions, settings and factors", "\n".join([*made, *settings, *factors]))],
+    )
+
+
+def _titled(chart: Chart) -> list[Panel]:
+    """The panels of a chart; the only one has the chart's title."""
+    if len(chart.panels) == 1 and not chart.panels[0].title:
+        return [replace(chart.panels[0], title=chart.title)]
+    return list(chart.panels)
+
+
+def _facts(study: Study, rows: Rows) -> list[tuple[str, str]]:
+    task = [("task", rows.task)] if rows.task else []
+    facts = [("study", study.name), *task, ("runs", str(len(rows.finished)))]
+    if rows.finished:
+        facts.append(("seeds", ", ".join(map(str, rows.seeds))))
+    for key in COMMON:
+        values = sorted({row.figures[key] for row in rows.finished if key in row.figures})
+        if values:
+            facts.append((key, f"{values[0]:,}" if len(values) == 1 else f"{values[0]:,} – {values[-1]:,}"))
+    return facts
+
+
+def _card(verdict: Verdict) -> ClaimCard:
+    parts, counts = verdict.parts, Counter(part.answer for part in verdict.parts)
+    summary = ", ".join(f"{answer}: {counts[answer]}" for answer in SIGNS if counts[answer])  # type: ignore[index]
+    seeds = sorted({part.interval.count for part in parts} or {0})
+    spread = " – ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
+    words = f"{spread} seed{'' if seeds[-1] == 1 else 's'}" if seeds[-1] else "no runs"
+    hidden = f"{len(parts)} parts; {summary}" if len(parts) > PARTS_OPEN else ""
+    return ClaimCard(verdict.claim.sentence, verdict.claim.source, verdict.answer, words, _evidence(parts), hidden)
+
+
+def _evidence(parts: Sequence[Judged]) -> TextTable:
+    """Only columns that say something: a phone is narrow."""
+    units = list(dict.fromkeys(one.part.unit for one in parts))
+    shared = f" ({units[0]})" if len(units) == 1 and units[0] else ""
+    columns = {
+        "where": [one.part.label for one in parts],
+        f"mean{shared}": [_number(one.interval.mean, "" if shared else one.part.unit) for one in parts],
+        "95% interval": [_interval(one) for one in parts],
+        "wanted": [f"{one.part.side} {one.part.limit:g}".replace("-", "−") for one in parts],
+    }
+    if any(one.part.paper is not None for one in parts):
+        columns["paper"] = ["–" if one.part.paper is None else _number(one.part.paper, "") for one in parts]
+    if len(parts) > 1:
+        columns["verdict"] = [one.answer for one in parts]
+    return TextTable("", list(columns), [list(row) for row in zip(*columns.values(), strict=True)])
+
+
+def _number(value: float, unit: str) -> str:
+    return f"{value:+.3g} {unit}".strip().replace("-", "−") if abs(value) < float("inf") else "–"
+
+
+def _interval(one: Judged) -> str:
+    """Of one seed there is none, unless it is no measurement."""
+    if one.part.exact:
+        return "exact"
+    reach = one.interval
+    return f"[{reach.low:+.3g}, {reach.high:+.3g}]".replace("-", "−") if reach.count > 1 else "–"
+
+
+def runs_table(rows: Sequence[Row]) -> TextTable:
+    """A line a run, so that nothing hides in a mean."""
+    lines = []
+    for row in rows:
+        sent = row.figures.get("uplink_bytes_per_client")
+        keys = ("last_mean", "last_loss", "kept_fraction")
+        measured = [f"{row.figures[key]:.4g}" if row.figures.get(key) is not None else "–" for key in keys]
+        lines.append([row.run, str(row.seed), *measured, "–" if sent is None else show_bytes(sent)])
+    columns = ["run", "seed", "metric, last", "loss, last", "kept fraction", "uplink per client"]
+    return TextTable(f"All {len(rows)} runs", columns, lines)

@@ -3,67 +3,79 @@
 Two studies that ask for the same configuration share the run: `table3`, `table4`, `fig3` and `averaging` do.
 """
 
-from dataclasses import dataclass
+import json
+import re
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
 from gammafl.config.layers import make_config, result_settings
 from gammafl.config.schema import RunConfig
-from gammafl.experiments.compare import with_kept
-from gammafl.experiments.costs import run_seconds
 from gammafl.experiments.grid import Trial
-from gammafl.experiments.pool import Job, Outcome
-from gammafl.experiments.results import training_curve, training_figures
-from gammafl.federated.records import Summary
+from gammafl.experiments.rows import Row, training_row
 from gammafl.runs.directory import RunDirectory
-from gammafl.runs.progress import Progress
+from gammafl.runs.progress import Progress, Status
 from gammafl.tasks.registry import settings_of
 
 
 class StudyJob(Protocol):
-    """What a study runs: something with a directory, that knows whether it is finished and what it will cost."""
+    """What a study runs: something with a directory, that knows whether it is finished. Rows have no cell yet."""
 
     @property
     def path(self) -> Path: ...
 
-    def run(self, progress: Progress) -> Outcome: ...
-
-    def finished(self) -> Outcome | None: ...
-
-    def seconds(self) -> float: ...
-
-    def outcome(self, summary: Outcome) -> tuple[dict[str, Any], dict[str, list[float]]]:
-        """Key figures and thinned curves."""
+    @property
+    def config_digest(self) -> str:
+        """Of all that its result depends on."""
         ...
+
+    def run(self, progress: Progress) -> Row: ...
+
+    def finished(self) -> Row | None: ...
 
 
 @dataclass(frozen=True)
-class TrainingJob(Job):
-    """A training run as part of a study."""
+class TrainingJob:
+    """A training run as part of a study: read if it is finished, resumed if it was begun."""
 
-    def finished(self) -> Summary | None:
+    config: RunConfig
+    path: Path
+    data_dir: Path | None = None
+
+    @property
+    def config_digest(self) -> str:
+        text = json.dumps(result_settings(self.config), sort_keys=True, default=str)
+        return sha256(text.encode()).hexdigest()[:12]
+
+    def run(self, progress: Progress) -> Row:
+        from gammafl.runs.execute import execute  # loads torch
+
+        shown = _Labelled(progress, self.path.name)
+        execute(self.config, self.path, resume=True, data_dir=self.data_dir, progress=shown)
+        row = self.finished()
+        assert row is not None
+        return row
+
+    def finished(self) -> Row | None:
         directory = RunDirectory(self.path)
-        return directory.summary() if directory.holds(self.config) else None
-
-    def seconds(self) -> float:
-        return run_seconds(self.config)
-
-    def outcome(self, summary: Summary) -> tuple[dict[str, Any], dict[str, list[float]]]:
-        records = RunDirectory(self.path).records()
-        return training_figures(summary, records), training_curve(records, summary.dim)
+        summary = directory.summary() if directory.holds(self.config) else None
+        if summary is None:
+            return None
+        return replace(training_row(self.path.name, {}, summary, directory.records()), config=self.config_digest)
 
 
-def training_job(trial: Trial, leader: Summary | None, runs: Path, data_dir: Path | None) -> TrainingJob:
-    """The run of `trial`; with a leader, keeping as many entries as the leader did."""
+def training_job(trial: Trial, leader: Row | None, runs: Path, data_dir: Path | None) -> TrainingJob:
+    """The run of `trial`; with a leader, keeping as many entries an upload as the leader did on average."""
     config = trial_config(trial)
     if leader is not None:
-        config = with_kept(config, leader)
-    name = run_name(config)
-    return TrainingJob(config, runs / name, data_dir, label=name)
+        k = max(1, round(leader.figures["kept_per_upload"]))
+        config = make_config(config.model_dump(exclude_none=True), {"compression": {"k": k}})
+    return TrainingJob(config, runs / run_name(config), data_dir)
 
 
 def trial_config(trial: Trial) -> RunConfig:
-    return make_config(settings_of(trial.task), {"task": trial.task}, trial.settings, {"seed": trial.seed})
+    return make_config(settings_of(trial.settings["task"]), trial.settings, {"seed": trial.seed})
 
 
 def run_name(config: RunConfig) -> str:
@@ -78,7 +90,8 @@ def run_name(config: RunConfig) -> str:
         for key, value in here.items()
         if key not in ("task", "method", "seed") and value is not None and repr(value) != repr(usual.get(key))
     ]
-    return "-".join([config.task, config.method, *parts, f"seed{config.seed}"])
+    names = [Path(config.task).name, Path(config.method).name]
+    return re.sub(r"[^0-9A-Za-z._-]+", "-", "-".join([*names, *parts, f"seed{config.seed}"]))
 
 
 def _word(key: str, value: Any) -> str:
@@ -88,3 +101,17 @@ def _word(key: str, value: Any) -> str:
     if isinstance(value, str):
         return value
     return f"{last}{value:.6g}" if isinstance(value, float) else f"{last}{value}"
+
+
+class _Labelled:
+    """A run's progress under the name that the runs side by side are told apart by."""
+
+    def __init__(self, inner: Progress, label: str) -> None:
+        self.inner = inner
+        self.label = label
+
+    def say(self, text: str) -> None:
+        self.inner.say(text)
+
+    def update(self, status: Status) -> None:
+        self.inner.update(replace(status, run=self.label))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from gammafl.config.link_trace import Links
 from gammafl.core.errors import require
-from gammafl.federated.records import RoundRecord, Summary
+from gammafl.federated.records import Summary
 
 
 def round_seconds(links: Links, round_number: int, down_bytes: Mapping[int, int], up_bytes: Mapping[int, int]) -> float:
@@ -26,20 +26,13 @@ def round_seconds(links: Links, round_number: int, down_bytes: Mapping[int, int]
     )
 
 
-def seconds_to(records: Iterable[RoundRecord], target: float, higher_is_better: bool = True) -> float | None:
-    """Seconds on the link until the first evaluation whose metric reaches `target`; None if none does.
+def seconds_to(curve: Iterable[tuple[float, float]], target: float, higher_is_better: bool = True) -> float | None:
+    """The seconds of the first (seconds, metric) that reaches `target`; None if none does.
 
-    >>> facts = {"iteration": 5, "participants": [0], "train_loss": 1.0, "kept": 1, "uplink_bytes": 9, "loss": 1.0}
-    >>> records = [RoundRecord(round=i + 1, metric=m, link_seconds=10.0 * i, **facts) for i, m in enumerate([0.5, 0.8])]
-    >>> seconds_to(records, 0.75), seconds_to(records, 0.9)
-    (10.0, None)
+    >>> seconds_to([(10.0, 0.5), (20.0, 0.8)], 0.75), seconds_to([(10.0, 0.5)], 0.9)
+    (20.0, None)
     """
-    for record in records:
-        if record.metric is None or record.link_seconds is None:
-            continue
-        if record.metric >= target if higher_is_better else record.metric <= target:
-            return record.link_seconds
-    return None
+    return next((when for when, m in curve if (m >= target if higher_is_better else m <= target)), None)
 
 
 def within(reached: float, higher_is_better: bool = True, share: float = 0.01) -> float:

@@ -1,20 +1,20 @@
 """What compression costs against d, and the exponent p of seconds ∝ d^p: the O(d) of the abstract.
 
-Here are the claims, tables and pictures. The times are measured by `benchmarks/cost.py`, which is not in the package.
+Here are the claims, tables and charts. The times are measured by `benchmarks/cost.py`, which is not in the package.
 """
 
 import numpy as np
 
-from gammafl.experiments.claims import Claim, Part
+from gammafl.experiments.claims import Claim, Part, exponents, has_exponent
 from gammafl.experiments.grid import Factor, Level, Study
-from gammafl.experiments.intervals import interval, slope
-from gammafl.experiments.results import Results
-from gammafl.paper.comparisons import warning_of
-from gammafl.report.pictures import Line, LinePicture, Panel, Picture
+from gammafl.experiments.intervals import interval
+from gammafl.experiments.row_charts import warning_of
+from gammafl.experiments.rows import Rows
+from gammafl.report.charts import Chart
+from gammafl.report.lines import Axis, Line, lines_panel
 from gammafl.report.tables import TextTable
 
 DIMS = ("10000", "100000", "1000000", "10000000", "100000000")
-QUICK_DIMS = ("10000", "100000", "1000000")
 FUSED, OUR_TOP_K = "γ-FedHT, fused", "Top-k, ours, with error feedback"
 NAIVE_TOP_K = "torch.topk with error feedback"
 """The contenders that the claims are about, as the results name them."""
@@ -22,78 +22,72 @@ LINEAR = 1.1
 """The exponent that still counts as linear: large vectors leave the caches, which costs more than a factor."""
 
 
-def dims(results: Results) -> list[int]:
-    return sorted({int(run.cell["d"]) for run in results.runs})
+def _takes_longer(sentence: str, source: str, other: str, times: float = 1.0, largest: bool = False) -> Claim:
+    """At each d, or at the largest, `other` takes more than `times` as long as γ-FedHT; in log10, where ratios are
+    nearly normal."""
+
+    def parts(rows: Rows) -> list[Part]:
+        made = []
+        for d in rows.levels["d"]:
+            theirs, ours = (rows.by_seed(contender, d=d) for contender in (other, FUSED))
+            ratio = {seed: float(np.log10(theirs[seed] / ours[seed])) for seed in ours.keys() & theirs.keys()}
+            made.append(Part(f"log10 of times as long, d={int(d):,}", ratio, "above", float(np.log10(times))))
+        return made[-1:] if largest else made
+
+    return Claim(sentence, source, parts)
 
 
-def exponents(results: Results, method: str) -> dict[int, float]:
-    """Repetition → p of seconds ∝ d^p."""
-    each = [results.by_seed(method, d=str(d)) for d in dims(results)]
-    if len(each) < 2:
-        return {}
-    seeds = set.intersection(*(set(one) for one in each))
-    return {seed: slope(dims(results), [one[seed] for one in each]) for seed in seeds}
+def _contenders(rows: Rows) -> list[str]:
+    return list(rows.finished[0].figures) if rows.finished else []
 
 
-def _linear(results: Results) -> list[Part]:
-    return [Part(f"exponent of {FUSED}", exponents(results, FUSED), "below", LINEAR)]
+def _milliseconds(rows: Rows, contender: str) -> list[float]:
+    return [1e3 * float(np.mean(list(rows.by_seed(contender, d=d).values()))) for d in rows.levels["d"]]
 
 
-def _cheaper(other: str, results: Results, times: float = 1.0) -> list[Part]:
-    """At each d, `other` takes more than `times` as long; in log10, where ratios are nearly normal."""
-    parts = []
-    for d in dims(results):
-        theirs, ours = (results.by_seed(method, d=str(d)) for method in (other, FUSED))
-        ratio = {seed: float(np.log10(theirs[seed] / ours[seed])) for seed in ours.keys() & theirs.keys()}
-        parts.append(Part(f"log10 of times as long, d={d:,}", ratio, "above", float(np.log10(times))))
-    return parts
-
-
-def _contenders(results: Results) -> list[str]:
-    return list(results.runs[0].figures) if results.runs else []
-
-
-def _table(results: Results) -> list[TextTable]:
-    rows = []
-    for name in _contenders(results):
-        times = [np.mean(list(results.by_seed(name, d=str(d)).values())) for d in dims(results)]
-        found = interval(list(exponents(results, name).values()))
-        fitted = f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]" if found.count > 1 else "–"
-        rows.append([name, *(f"{1e3 * seconds:.3g}" for seconds in times), fitted])
-    columns = ["", *(f"d={d:,}" for d in dims(results)), "exponent p of d^p"]
+def _table(rows: Rows) -> TextTable:
+    lines = []
+    for name in _contenders(rows):
+        fit = interval(list(exponents(rows, name, "d").values()))
+        shown = f"{fit.mean:.3f} [{fit.low:.3f}, {fit.high:.3f}]" if fit.count > 1 else "–"
+        lines.append([name, *(f"{value:.3g}" for value in _milliseconds(rows, name)), shown])
+    columns = ["", *(f"d={int(d):,}" for d in rows.levels["d"]), "exponent p of d^p"]
     note = "milliseconds, median of the turns, mean of the repetitions; one thread, 0.1% kept"
-    return [TextTable("cost: compression with error feedback", columns, rows, note)]
+    return TextTable("cost: compression with error feedback", columns, lines, note)
 
 
-def _pictures(results: Results) -> list[Picture]:
-    x = [float(d) for d in dims(results)]
-    lines = [
-        Line(name, x, [1e3 * float(np.mean(list(results.by_seed(name, d=str(d)).values()))) for d in dims(results)])
-        for name in _contenders(results)
-    ]
-    panel = Panel("", "d: elements (log scale)", "milliseconds (log scale)", lines, log_x=True, log_y=True)
-    title = f"compression with error feedback, one thread, 0.1% kept: mean of {len(results.seeds)} repetitions"
-    return [LinePicture("cost", warning_of(results) + title, [panel])]
+def _chart(rows: Rows) -> Chart:
+    dims = [float(d) for d in rows.levels["d"]]
+    lines = [Line(name, {"d": dims, "milliseconds": _milliseconds(rows, name)}) for name in _contenders(rows)]
+    across, up = Axis("d", "d: elements", log=True), Axis("milliseconds", "milliseconds", log=True)
+    title = f"compression with error feedback, one thread, 0.1% kept: mean of {len(rows.seeds)} repetitions"
+    return Chart("cost", warning_of(rows) + title, [lines_panel("", lines, [across], [up], wide=True)])
 
 
 COST = Study(
     "cost",
     "Compression time against d, with the fitted exponent",
-    (),
-    (Factor("d", tuple(Level(d, {"dim": int(d)}) for d in DIMS), QUICK_DIMS),),
-    (
-        Claim(f"γ-FedHT's compression is O(d) (exponent below {LINEAR})", "abstract", _linear),
-        Claim("Top-k with error feedback (torch.topk) takes longer", "Sec. I", lambda r: _cheaper(NAIVE_TOP_K, r)),
-        Claim("Our own, faster Top-k takes longer", "ours", lambda r: _cheaper(OUR_TOP_K, r)),
-        Claim(
+    (Factor("d", tuple(Level(d, {"dim": int(d)}) for d in DIMS), quick=DIMS[:3]),),
+    claims=(
+        has_exponent(
+            f"γ-FedHT's compression is O(d) (exponent below {LINEAR})",
+            "abstract",
+            lambda rows: exponents(rows, FUSED, "d"),
+            f"exponent of {FUSED}",
+            below=lambda rows, cell: LINEAR,
+        ),
+        _takes_longer("Top-k with error feedback (torch.topk) takes longer", "Sec. I", NAIVE_TOP_K),
+        _takes_longer("Our own, faster Top-k takes longer", "ours", OUR_TOP_K),
+        _takes_longer(
             "Top-k takes up to hundreds of times as long: at least 100 times at the largest d",
             "Sec. I",
-            lambda r: _cheaper(NAIVE_TOP_K, r, 100)[-1:],
+            NAIVE_TOP_K,
+            100,
+            largest=True,
         ),
     ),
-    _table,
-    _pictures,
-    further_tasks=(),
+    tables=(_table,),
+    charts=(_chart,),
     note="times are of this machine; let it do nothing else",
     run_by="python -m benchmarks cost",
 )

@@ -1,159 +1,162 @@
 """Fig. 2: the full factorial, 16 settings. What HT keeps under a fixed threshold λ = 1, against iterations."""
 
 import math
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 
-from gammafl.experiments.claims import Claim, Part
+from gammafl.experiments.claims import Claim, Part, Place
+from gammafl.experiments.columns import Column, GridTable, spread, titled
 from gammafl.experiments.grid import Factor, Level, Study
-from gammafl.experiments.results import TENTHS, Results, Run, difference
-from gammafl.paper.comparisons import QUICK, curve, spread, title_of
-from gammafl.report.pictures import Line, LinePicture, Panel, Picture
-from gammafl.report.tables import TextTable
+from gammafl.experiments.levels import tasks
+from gammafl.experiments.row_charts import ITERATIONS, KEPT, mean_line, title_of
+from gammafl.experiments.rows import TENTHS, Row, Rows, difference
+from gammafl.paper.shared import MINI, NON_IID, TASKS
+from gammafl.report.charts import Chart
+from gammafl.report.lines import Line, lines_panel
 
-NON_IID = {
-    "logistic-fmnist": {"partition": {"kind": "labels", "classes": 2}},
-    "cnn-cifar10": {"partition": {"kind": "labels", "classes": 5}},
-}
-FACTORS = (
-    Factor("data", (Level("IID", {"partition": {"kind": "iid"}}), Level("non-IID", by_task=NON_IID))),
-    Factor(
-        "stepsize",
-        (
-            Level("fixed", {"stepsize": {"kind": "constant", "value": 0.1}}),
-            Level("decaying", {"stepsize": {"kind": "inverse"}}),
-        ),
-    ),
-    Factor("E", (Level("1", {"local_steps": 1}), Level("5", {"local_steps": 5}))),
-    Factor("clients", (Level("10/10", {"participation": 1.0}), Level("2/10", {"participation": 0.2}))),
-)
+FACTORS = ("data", "stepsize", "E", "clients")
 RISE, FALL = 1.2, 0.5
 """A curve rises if some tenth of the run keeps `RISE` times what the first did, and falls if the last keeps `FALL`
 times the most or less."""
 
 
-def tenths(run: Run) -> list[float]:
+def tenths(row: Row) -> list[float]:
     """The kept fraction of each tenth of the run."""
-    parts = np.array_split(np.asarray(run.curve["kept_fraction"], float), TENTHS)
+    parts = np.array_split(np.asarray(row.curve["kept_fraction"], float), TENTHS)
     return [float(part.mean()) if part.size else 0.0 for part in parts]
 
 
-def late_share(run: Run) -> float:
+def late_share(row: Row) -> float:
     """log10 of the last tenth's kept fraction over the largest one's: −1 is a tenth of the peak."""
-    kept = tenths(run)
-    return math.log10(max(kept[-1], _floor(run)) / max(*kept, _floor(run)))
+    kept = tenths(row)
+    return math.log10(max(kept[-1], _floor(row)) / max(*kept, _floor(row)))
 
 
-def rises_then_falls(run: Run) -> float:
+def rises_then_falls(row: Row) -> float:
     """Above 0 if and only if the curve rises and then falls; how clearly, in log10."""
-    kept = tenths(run)
-    top = max(*kept, _floor(run))
-    rise = math.log10(top / max(kept[0], _floor(run)) / RISE)
-    return min(rise, math.log10(FALL * top / max(kept[-1], _floor(run))))
+    kept = tenths(row)
+    top = max(*kept, _floor(row))
+    rise = math.log10(top / max(kept[0], _floor(row)) / RISE)
+    return min(rise, math.log10(FALL * top / max(kept[-1], _floor(row))))
 
 
-def _floor(run: Run) -> float:
+def _floor(row: Row) -> float:
     """One entry in a thousand uploads: what counts as nothing."""
-    return 1e-3 / float(run.figures["dim"])
+    return 1e-3 / float(row.figures["dim"])
 
 
-def _settings(results: Results) -> list[dict[str, str]]:
-    names = list(results.levels)
-    return [dict(zip(names, levels, strict=True)) for levels in product(*results.levels.values())]
-
-
-def _word(cell: dict[str, str]) -> str:
+def _word(cell: Place) -> str:
     return f"{cell['data']}, {cell['stepsize']} γ, E={cell['E']}, {cell['clients']}"
 
 
-def _special(cell: dict[str, str]) -> bool:
+def _special(cell: Place) -> bool:
     return cell["data"] == "non-IID" and cell["stepsize"] == "decaying"
 
 
-def _shape_parts(results: Results, special: bool) -> list[Part]:
-    side = "above" if special else "below"
+def _shape_parts(rows: Rows, special: bool) -> list[Part]:
     return [
-        Part(_word(cell), results.by_seed(rises_then_falls, **cell), side, unit="log10")  # type: ignore[arg-type]
-        for cell in _settings(results)
+        Part(_word(cell), rows.by_seed(rises_then_falls, **cell), "above" if special else "below", unit="log10")
+        for cell in rows.cells(*FACTORS)
         if _special(cell) == special
     ]
 
 
-def _more_aggressive(results: Results) -> list[Part]:
+def _more_aggressive(rows: Rows) -> list[Part]:
     parts = []
-    for cell in _settings(results):
+    for cell in rows.cells(*FACTORS):
         if _special(cell):
-            late, other = (results.by_seed(late_share, **{**cell, "stepsize": kind}) for kind in ("decaying", "fixed"))
+            late, other = (rows.by_seed(late_share, **{**cell, "stepsize": kind}) for kind in ("decaying", "fixed"))
             text = f"late share, decaying against fixed γ: E={cell['E']}, {cell['clients']}"
             parts.append(Part(text, difference(late, other), "below", unit="log10"))
     return parts
 
 
-def _table(results: Results) -> list[TextTable]:
-    rows = []
-    for cell in _settings(results):
-        runs = results.pick(**cell)
-        if runs:
-            kept = np.mean([tenths(run) for run in runs], axis=0)
-            share = np.mean([10 ** late_share(run) for run in runs])
-            rows.append(
-                [
-                    _word(cell),
-                    f"{100 * kept[0]:.3g}",
-                    f"{100 * kept.max():.3g} ({int(kept.argmax()) + 1})",
-                    f"{100 * kept[-1]:.3g}",
-                    f"{100 * share:.3g}",
-                    spread(results, "last_mean", cell),
-                ]
-            )
-    columns = ["setting", "kept %, first tenth", "most (which tenth)", "last tenth", "last of most, %", "accuracy %"]
-    return [TextTable(f"fig2: {results.task}, HT with λ = 1", columns, rows, "kept: entries sent of all entries")]
+def _kept(rows: Rows, cell: Place) -> np.ndarray:
+    return np.mean([tenths(row) for row in rows.pick(**cell)], axis=0)
 
 
-def _pictures(results: Results) -> list[Picture]:
-    styles = {"IID": "#0072B2", "non-IID": "#D55E00"}
-    kept = [100 * value for run in results.runs for value in run.curve["kept_fraction"] if value]
-    below = max(3, len(results.seeds))  # where one of n seeds keeps some entries, the mean is an n-th of that
-    limits = (min(kept) / below, max(kept) * 1.5) if kept else (None, None)  # the same in all panels
+def _most(rows: Rows, cell: Place) -> str:
+    kept = _kept(rows, cell)
+    return f"{100 * kept.max():.3g} ({int(kept.argmax()) + 1})"
+
+
+def _last_of_most(rows: Rows, cell: Place) -> str:
+    return f"{100 * np.mean([10 ** late_share(row) for row in rows.pick(**cell)]):.3g}"
+
+
+def _chart(rows: Rows) -> Chart:
+    """The same scale in all panels; where nothing is kept there is no line."""
+    colours = {"IID": "#0072B2", "non-IID": "#D55E00"}
+    kept = [100 * value for row in rows.finished for value in row.curve["kept_fraction"] if value]
+    below = max(3, len(rows.seeds))  # where one of n seeds keeps some entries, the mean is an n-th of that
+    domain = (min(kept) / below, max(kept) * 1.5) if kept else None
+    axis = replace(KEPT, label="entries kept (%; none: no line)", domain=domain)
     panels = []
-    for e, clients in product(results.levels["E"], results.levels["clients"]):
+    for e, clients in product(rows.levels["E"], rows.levels["clients"]):
         lines = []
-        for data, kind in product(results.levels["data"], results.levels["stepsize"]):
-            x, y = curve(results.pick(data=data, stepsize=kind, E=e, clients=clients), "kept_fraction", 100)
-            dash = "-" if kind == "decaying" else "--"
-            lines.append(Line(f"{data}, {kind} γ", x, [v or math.nan for v in y], styles[data], dash))
-        title = f"E = {e}, {clients} clients a round"
-        y_label = "entries kept (%, log scale; none: no line)"
-        panels.append(Panel(title, "iterations", y_label, lines, log_y=True, y_limits=limits))
-    return [LinePicture("fig2", title_of(results, "what a fixed threshold λ = 1 keeps"), panels)]
+        for data, kind in product(rows.levels["data"], rows.levels["stepsize"]):
+            found = rows.pick(data=data, stepsize=kind, E=e, clients=clients)
+            dash = "solid" if kind == "decaying" else "dash"
+            lines.append(_where_any(mean_line(found, f"{data}, {kind} γ", colours.get(data, ""), dash)))
+        panels.append(lines_panel(f"E = {e}, {clients} clients a round", lines, [ITERATIONS], [axis]))
+    return Chart("fig2", title_of(rows, "what a fixed threshold λ = 1 keeps"), panels)
+
+
+def _where_any(line: Line) -> Line:
+    """Without a band, whose lower end would often be nothing, and without points where nothing is kept."""
+    values = {key: [v or math.nan for v in found] if key == KEPT.key else found for key, found in line.values.items()}
+    return replace(line, values=values, low={}, high={})
 
 
 FIG2 = Study(
     "fig2",
     "Fig. 2: what HT with λ = 1 keeps in 16 settings: data × stepsize × E × participation",
-    ("logistic-fmnist", "cnn-cifar10"),
-    FACTORS,
     (
+        tasks(*TASKS, further=(MINI,)),
+        Factor("data", (Level("IID", {"partition": {"kind": "iid"}}), Level("non-IID", where=NON_IID))),
+        Factor(
+            "stepsize",
+            (
+                Level("fixed", {"stepsize": {"kind": "constant", "value": 0.1}}),
+                Level("decaying", {"stepsize": {"kind": "inverse"}}),
+            ),
+        ),
+        Factor("E", (Level("1", {"local_steps": 1}), Level("5", {"local_steps": 5}))),
+        Factor("clients", (Level("10/10", {"participation": 1.0}), Level("2/10", {"participation": 0.2}))),
+    ),
+    claims=(
         Claim(
             "With decaying γ on non-IID data, what HT keeps rises and then falls, whatever E and participation",
             "Sec. III-B",
-            lambda r: _shape_parts(r, True),
+            lambda rows: _shape_parts(rows, True),
         ),
-        Claim(
-            "In no other setting does it rise and then fall",
-            "Sec. III-B",
-            lambda r: _shape_parts(r, False),
-        ),
+        Claim("In no other setting does it rise and then fall", "Sec. III-B", lambda rows: _shape_parts(rows, False)),
         Claim(
             "On non-IID data, decaying γ makes HT more aggressive late in training than fixed γ does",
             "caption of Fig. 2",
             _more_aggressive,
         ),
     ),
-    _table,
-    _pictures,
+    tables=(
+        GridTable(
+            titled("HT with λ = 1", seeds=False),
+            "setting",
+            FACTORS,
+            _word,
+            (
+                Column("kept %, first tenth", lambda r, c: f"{100 * _kept(r, c)[0]:.3g}"),
+                Column("most (which tenth)", _most),
+                Column("last tenth", lambda r, c: f"{100 * _kept(r, c)[-1]:.3g}"),
+                Column("last of most, %", _last_of_most),
+                spread("last_mean", "accuracy %"),
+            ),
+            "kept: entries sent of all entries",
+        ),
+    ),
+    charts=(_chart,),
     settings={"method": "ht", "compression": {"threshold": 1.0}},
-    quick=QUICK | {"": {"iterations": 60, "evaluation": {"every": 20, "last": 3, "samples": 500}}},
+    quick={"iterations": 60, "evaluation": {"every": 20, "last": 3, "samples": 500}},
     note=f"rises: some tenth keeps {RISE}× the first; falls: the last keeps {FALL}× the most, or less",
 )

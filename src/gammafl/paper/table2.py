@@ -1,52 +1,94 @@
 """Table II: λ and λ_0 from the paper's formulas beside the paper's digits. Nothing is trained."""
 
 import math
+from dataclasses import dataclass
+from pathlib import Path
 
 from gammafl.core.stepsizes import ExponentialDecay, InverseDecay
 from gammafl.core.thresholds import calibrate
-from gammafl.experiments.claims import Claim, Part
-from gammafl.experiments.grid import Study
-from gammafl.experiments.results import Results
-from gammafl.paper.printed import TABLE_II, Calibrated
-from gammafl.report.pictures import Picture
-from gammafl.report.tables import TextTable
+from gammafl.experiments.claims import Claim, Part, Place
+from gammafl.experiments.columns import Column, GridTable
+from gammafl.experiments.grid import Factor, Level, Study, Trial
+from gammafl.experiments.rows import Row, Rows
+from gammafl.paper.printed import TABLE_II
+from gammafl.runs.progress import Progress, Silent
 
-INVERSE, EXPONENTIAL = InverseDecay(100, 1000), ExponentialDecay(0.1, 0.999, 5)
-
-
-def calibrated(row: Calibrated) -> tuple[float, float, float]:
-    """λ, λ_0 for the inverse and for the exponential stepsize."""
-    inverse = calibrate(row.keep, row.dim, INVERSE, row.iterations)
-    exponential = calibrate(row.keep, row.dim, EXPONENTIAL, row.iterations)
-    return inverse.threshold, inverse.initial_threshold, exponential.initial_threshold
+FIGURES = {"λ": "threshold", "λ_0, inverse γ": "inverse", "λ_0, exponential γ": "exponential"}
+"""Heading → key; of the printed table and of ours."""
 
 
-def _table(results: Results) -> list[TextTable]:
-    rows = []
-    for name, row in TABLE_II.items():
-        printed = (row.threshold, row.inverse, row.exponential)
-        pairs = [text for ours, paper in zip(calibrated(row), printed, strict=True) for text in _pair(ours, paper)]
-        rows.append([name, f"{row.dim:,}", f"{100 * row.keep:g}%", f"{row.iterations:,}", *pairs])
-    columns = ["model@data", "d", "k", "T", "λ", "paper", "λ_0, inverse γ", "paper", "λ_0, exponential γ", "paper"]
-    return [TextTable("table2: thresholds", columns, rows, "λ = 1/(2√(dk)), rounded as printed; ∫1/λ² = ∫1/λ_t²")]
+@dataclass(frozen=True)
+class Calibration:
+    """A row of the table: it is computed at once, so that it is always finished."""
+
+    model: str
+    path: Path
+    config_digest: str = ""
+
+    def run(self, progress: Progress) -> Row:
+        row = TABLE_II[self.model]
+        inverse = calibrate(row.keep, row.dim, InverseDecay(100, 1000), row.iterations)
+        exponential = calibrate(row.keep, row.dim, ExponentialDecay(0.1, 0.999, 5), row.iterations)
+        figures = {"dim": row.dim, "keep": row.keep, "iterations": row.iterations, "threshold": inverse.threshold}
+        figures |= {"inverse": inverse.initial_threshold, "exponential": exponential.initial_threshold}
+        return Row(self.model, {}, 0, figures)
+
+    def finished(self) -> Row | None:
+        return self.run(Silent())
 
 
-def _pair(ours: float, paper: float) -> tuple[str, str]:
-    return f"{ours:.2e}", f"{paper:.2e}"
+def _make_job(trial: Trial, leader: Row | None, runs: Path, data_dir: Path | None) -> Calibration:
+    model = dict(trial.cell)["model"]
+    return Calibration(model, runs / model)
 
 
-def _digits(name: str) -> Claim:
+def _ours(rows: Rows, cell: Place, key: str) -> float:
+    return next(iter(rows.by_seed(key, **cell).values()))
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """Our number."""
+
+    key: str
+
+    def __call__(self, rows: Rows, cell: Place) -> str:
+        return f"{_ours(rows, cell, self.key):.2e}"
+
+
+@dataclass(frozen=True)
+class _Printed:
+    """The paper's."""
+
+    key: str
+
+    def __call__(self, rows: Rows, cell: Place) -> str:
+        return f"{getattr(TABLE_II[cell['model']], self.key):.2e}"
+
+
+def _columns() -> list[Column]:
+    made = [
+        Column("d", lambda r, c: f"{_ours(r, c, 'dim'):,.0f}"),
+        Column("k", lambda r, c: f"{100 * _ours(r, c, 'keep'):g}%"),
+        Column("T", lambda r, c: f"{_ours(r, c, 'iterations'):,.0f}"),
+    ]
+    for heading, key in FIGURES.items():
+        made += [Column(heading, _Shown(key)), Column("paper", _Printed(key))]
+    return made
+
+
+def _digits(model: str) -> Claim:
     """Every number of the row, rounded to three digits, is the printed one."""
 
-    def parts(results: Results) -> list[Part]:
-        row = TABLE_II[name]
-        printed = {"λ": row.threshold, "λ_0, inverse γ": row.inverse, "λ_0, exponential γ": row.exponential}
-        return [
-            Part(f"{label} off by", {0: _units_off(ours, paper)}, "below", 0.5, "in the last digit", exact=True)
-            for ours, (label, paper) in zip(calibrated(row), printed.items(), strict=True)
-        ]
+    def parts(rows: Rows) -> list[Part]:
+        made = []
+        for heading, key in FIGURES.items():
+            printed = getattr(TABLE_II[model], key)
+            off = {seed: _units_off(ours, printed) for seed, ours in rows.by_seed(key, model=model).items()}
+            made.append(Part(f"{heading} off by", off, "below", 0.5, "in the last digit", exact=True))
+        return made
 
-    return Claim(f"The printed λ and λ_0 of {name} follow from the formulas", "Table II", parts)
+    return Claim(f"The printed λ and λ_0 of {model} follow from the formulas", "Table II", parts)
 
 
 def _units_off(ours: float, paper: float) -> float:
@@ -55,17 +97,22 @@ def _units_off(ours: float, paper: float) -> float:
     return round(abs(float(f"{ours:.2e}") - paper) / unit)
 
 
-def _pictures(results: Results) -> list[Picture]:
-    return []
-
-
 TABLE2 = Study(
     "table2",
     "Table II: calibrated λ and λ_0 (no runs)",
-    (),
-    (),
-    tuple(_digits(name) for name in TABLE_II),
-    _table,
-    _pictures,
-    further_tasks=(),
+    (Factor("model", tuple(Level(model) for model in TABLE_II)),),
+    claims=tuple(_digits(model) for model in TABLE_II),
+    tables=(
+        GridTable(
+            lambda rows: "table2: thresholds",
+            "model@data",
+            ("model",),
+            lambda cell: cell["model"],
+            _columns(),
+            "λ = 1/(2√(dk)), rounded as printed; ∫1/λ² = ∫1/λ_t²",
+        ),
+    ),
+    seeds=(0,),
+    quick_seeds=(0,),
+    make_job=_make_job,
 )

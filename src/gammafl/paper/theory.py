@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gammafl.experiments.claims import Claim, Part
-from gammafl.experiments.grid import Factor, Level, Study, Trial
-from gammafl.experiments.intervals import Interval, interval, slope
-from gammafl.experiments.results import Results
-from gammafl.federated.records import Summary
-from gammafl.paper.comparisons import title_of
-from gammafl.report.pictures import COLOURS, Line, LinePicture, Panel, Picture
+from gammafl.experiments.claims import Claim, Part, exponents, has_exponent
+from gammafl.experiments.grid import TASK, Factor, Level, Study, Trial
+from gammafl.experiments.intervals import interval, slope
+from gammafl.experiments.row_charts import title_of
+from gammafl.experiments.rows import Row, Rows
+from gammafl.report.charts import COLOURS, GREY, Chart
+from gammafl.report.lines import Axis, Line, lines_panel
 from gammafl.report.tables import TextTable
 
 if TYPE_CHECKING:
@@ -30,57 +30,34 @@ METHODS = {
     HT_PROOF: {"method": "ht", "units": "gradient"},
     OURS_PROOF: {"method": "gamma-fedht", "units": "gradient"},
 }
-DASHES = ("-", "-", "--", "-.", ":")
-"""Of the methods in their order: what coincides shines through."""
+DASHES = ("solid", "solid", "dash", "dashdot", "dot")
+"""Of the methods in their order, so that lines on top of each other can all be seen."""
 LENGTHS = ("300", "1000", "3000", "10000", "30000", "100000")
 RATE = {CONVEX: 1.0, SMOOTH: 0.5}
+MEASURED = {CONVEX: "f(x_T) − f*", SMOOTH: "mean of ‖∇f(x_t)‖²"}
 SLACK = 0.15
 """A slope counts as the rate if it is at most this much flatter: lengths are finite, and so is the noise."""
 SETTLED = 3
 """Slopes are fitted over the last lengths, this many, where the start is forgotten."""
-
-
-def lengths(results: Results) -> list[int]:
-    return sorted({int(run.cell["T"]) for run in results.runs})
-
-
-def errors(results: Results, method: str) -> dict[int, list[float]]:
-    """Seed → the error at each length; only seeds that have them all."""
-    each = [results.by_seed("error", method=method, T=str(t)) for t in lengths(results)]
-    seeds = set.intersection(*(set(one) for one in each)) if each else set()
-    return {seed: [one[seed] for one in each] for seed in sorted(seeds)}
-
-
-def slopes(results: Results, method: str) -> dict[int, float]:
-    """Seed → p of error ∝ T^p over the last lengths."""
-    x = lengths(results)[-SETTLED:]
-    if len(x) < 2:
-        return {}
-    return {seed: slope(x, row[-SETTLED:]) for seed, row in errors(results, method).items() if min(row) > 0}
+SLOPE = "slope of log error in log T"
 
 
 def _rate(method: str) -> Claim:
-    def parts(results: Results) -> list[Part]:
-        rate = RATE[results.task]
-        return [Part("slope of log error in log T", slopes(results, method), "below", SLACK - rate, paper=-rate)]
-
-    source = "Li et al., the reference" if method == FEDAVG else "Theorems 1, 2"
-    return Claim(f"{method}: the error falls like 1/T (like 1/√T where f is not convex)", source, parts)
-
-
-def _floor(method: str) -> Claim:
-    def parts(results: Results) -> list[Part]:
-        return [Part("slope of log error in log T", slopes(results, method), "above", -SLACK)]
-
-    return Claim(f"{method}: the error stops falling", "Sec. III", parts)
+    return has_exponent(
+        f"{method}: the error falls like 1/T (like 1/√T where f is not convex)",
+        "Li et al., the reference" if method == FEDAVG else "Theorems 1, 2",
+        lambda rows: exponents(rows, "error", "T", SETTLED, method=method),
+        SLOPE,
+        below=lambda rows, cell: SLACK - RATE[rows.task],
+        paper=lambda rows, cell: -RATE[rows.task],
+    )
 
 
 def _below_bound(method: str) -> Claim:
-    def parts(results: Results) -> list[Part]:
+    def parts(rows: Rows) -> list[Part]:
         made = []
-        for t in lengths(results):
-            cell = {"method": method, "T": str(t)}
-            error, bound = results.by_seed("error", **cell), results.by_seed("bound", **cell)
+        for t in rows.levels["T"]:
+            error, bound = (rows.by_seed(key, method=method, T=t) for key in ("error", "bound"))
             ratio = {s: float(np.log10(error[s] / bound[s])) for s in error.keys() & bound.keys() if error[s] > 0}
             made.append(Part(f"log10 of error over bound, T={t}", ratio, "below"))
         return made
@@ -88,7 +65,7 @@ def _below_bound(method: str) -> Claim:
     return Claim(f"{method}: the measured error stays below the theorem's bound", "Theorems 1, 2", parts)
 
 
-def _bound_rate(results: Results) -> list[Part]:
+def _bound_rate(rows: Rows) -> list[Part]:
     """From the formula alone, at lengths far beyond what can be run."""
     from gammafl.paper.theory_run import TheoryJob
 
@@ -98,81 +75,83 @@ def _bound_rate(results: Results) -> list[Part]:
     return [Part("slope of the bound for large T", found, "below", SLACK - 1, exact=True)]
 
 
-def _make_job(trial: Trial, leader: Summary | None, runs: Path, data_dir: Path | None) -> "TheoryJob":
+def _make_job(trial: Trial, leader: Row | None, runs: Path, data_dir: Path | None) -> "TheoryJob":
     from gammafl.paper.theory_run import TheoryJob
 
-    return TheoryJob(trial.task, trial.seed, runs, **trial.settings)  # type: ignore[arg-type]
+    return TheoryJob(seed=trial.seed, runs=runs, **trial.settings)
 
 
-def _table(results: Results) -> list[TextTable]:
-    what = "f(x_T) − f*" if results.task == CONVEX else "mean of ‖∇f(x_t)‖²"
-    rows = []
-    for method in results.levels["method"]:
-        found = errors(results, method)
-        if found:
-            means = np.mean(list(found.values()), axis=0)
-            fitted = _shown(interval(list(slopes(results, method).values())))
-            rows.append([method, *(f"{value:.3g}" for value in means), fitted])
-    rows += [[f"bound, {m}", *_bounds(results, m), "–"] for m in (FEDAVG, OURS_PROOF) if m in results.levels["method"]]
-    columns = ["method", *(f"T={t:,}" for t in lengths(results)), f"slope of the last {SETTLED} [95%]"]
-    note = f"n = 10, 5 a round, E = 5, d = 100; the rate claimed is T^−{RATE[results.task]:g}"
-    title = f"theory: {results.task}, {what}, mean of {results.seeds_in_words()}"
-    return [TextTable(title, columns, rows, note)]
+def _means(rows: Rows, key: str, method: str) -> list[float]:
+    """The mean over the seeds at each length; NaN where there is none."""
+    each = [list(rows.by_seed(key, method=method, T=t).values()) for t in rows.levels["T"]]
+    return [float(np.mean(values)) if values else float("nan") for values in each]
 
 
-def _shown(found: Interval) -> str:
-    return f"{found.mean:.2f} [{found.low:.2f}, {found.high:.2f}]" if found.count > 1 else "–"
+def _table(rows: Rows) -> TextTable:
+    def cells(values: list[float]) -> list[str]:
+        return [f"{value:.3g}" if np.isfinite(value) else "–" for value in values]
+
+    lines = []
+    for method in rows.levels["method"]:
+        fit = interval(list(exponents(rows, "error", "T", SETTLED, method=method).values()))
+        shown = f"{fit.mean:.2f} [{fit.low:.2f}, {fit.high:.2f}]" if fit.count > 1 else "–"
+        lines.append([method, *cells(_means(rows, "error", method)), shown])
+    bounded = [method for method in (FEDAVG, OURS_PROOF) if method in rows.levels["method"]]
+    lines += [[f"bound, {method}", *cells(_means(rows, "bound", method)), "–"] for method in bounded]
+    columns = ["method", *(f"T={int(t):,}" for t in rows.levels["T"]), f"slope of the last {SETTLED} [95%]"]
+    note = f"n = 10, 5 a round, E = 5, d = 100; the rate claimed is T^−{RATE[rows.task]:g}"
+    title = f"theory: {rows.task}, {MEASURED[rows.task]}, mean of {rows.seeds_in_words()}"
+    return TextTable(title, columns, lines, note)
 
 
-def _bounds(results: Results, method: str) -> list[str]:
-    each = [results.by_seed("bound", method=method, T=str(t)).values() for t in lengths(results)]
-    return [f"{np.mean(list(values)):.3g}" if values else "–" for values in each]
-
-
-def _pictures(results: Results) -> list[Picture]:
+def _chart(rows: Rows) -> Chart:
     """The errors beside the claimed rate, and once more far below their bounds."""
-    x = [float(t) for t in lengths(results)]
+    x = [float(t) for t in rows.levels["T"]]
+    looks = list(zip(DASHES, COLOURS, METHODS, strict=False))
     measured = [
-        Line(method, x, np.mean(list(errors(results, method).values()), axis=0).tolist(), colour, dash)
-        for dash, colour, method in zip(DASHES, COLOURS, results.levels["method"], strict=False)
-        if errors(results, method)
+        Line(method, {"T": x, "error": _means(rows, "error", method)}, colour, dash)
+        for dash, colour, method in looks
+        if method in rows.levels["method"]
     ]
-    if not measured:
-        return []
-    rate, bounds = RATE[results.task], []
-    for method, style in ((FEDAVG, ":"), (OURS_PROOF, "--")):
-        values = [list(results.by_seed("bound", method=method, T=str(t)).values()) for t in lengths(results)]
-        bounds += [
-            Line(f"bound, {method}", x, [float(np.mean(v)) for v in values], "#777777", style, measured=False)
-        ] * all(values)
-    falling = [measured[0].y[0] * (t / x[0]) ** -rate for t in x]
-    guide = Line("1/T" if rate == 1 else "1/√T", x, falling, "#AAAAAA", "-", 1.0, measured=False)
-    y_label = "f(x_T) − f*" if results.task == CONVEX else "mean of ‖∇f(x_t)‖²"
+    bounds = [
+        Line(f"bound, {method}", {"T": x, "error": _means(rows, "bound", method)}, GREY, dash, measured=False)
+        for method, dash in ((FEDAVG, "dot"), (OURS_PROOF, "dash"))
+        if method in rows.levels["method"]
+    ]
+    rate = RATE[rows.task]
+    falling = [measured[0].values["error"][0] * (t / x[0]) ** -rate for t in x]
+    guide = Line("1/T" if rate == 1 else "1/√T", {"T": x, "error": falling}, "#AAAAAA", measured=False)
+    across, up = Axis("T", "iterations T", log=True), Axis("error", MEASURED[rows.task], log=True)
     panels = [
-        Panel(title, "iterations T (log scale)", f"{y_label} (log scale)", lines, log_x=True, log_y=True)
+        lines_panel(title, lines, [across], [up])
         for title, lines in (("measured", [*measured, guide]), ("with the theorem's bound", [*measured, *bounds]))
     ]
-    return [LinePicture("theory", title_of(results, "convergence"), panels)]
+    return Chart("theory", title_of(rows, "convergence"), panels)
 
 
 THEORY = Study(
     "theory",
     "Theorems 1 and 2: measured rates and the bounds, in update and in gradient units",
-    (CONVEX, SMOOTH),
     (
+        Factor(TASK, (Level(CONVEX, {"problem": CONVEX}), Level(SMOOTH, {"problem": SMOOTH}))),
         Factor("method", tuple(Level(name, settings) for name, settings in METHODS.items())),
         Factor("T", tuple(Level(t, {"iterations": int(t)}) for t in LENGTHS), quick=LENGTHS[:2]),
     ),
-    (
+    claims=(
         *(_rate(method) for method in (FEDAVG, OURS_PROOF, OURS)),
-        _floor(HT),
+        has_exponent(
+            f"{HT}: the error stops falling",
+            "Sec. III",
+            lambda rows: exponents(rows, "error", "T", SETTLED, method=HT),
+            SLOPE,
+            above=lambda rows, cell: -SLACK,
+        ),
         *(_below_bound(method) for method in (FEDAVG, OURS_PROOF, OURS)),
         Claim("Theorem 1's bound itself falls like 1/T with λ_0 fixed", "Remark 1", _bound_rate, (CONVEX,)),
     ),
-    _table,
-    _pictures,
+    tables=(_table,),
+    charts=(_chart,),
     make_job=_make_job,
-    further_tasks=(),
     seeds=tuple(range(6)),
     note="λ_0 is the same at all T; in gradient units the threshold starts at the same value as in update units",
 )

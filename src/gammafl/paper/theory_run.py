@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from gammafl.core.method import Method
 from gammafl.core.stepsizes import Constant, Stepsize
 from gammafl.core.theory import convex_bound, convex_stepsize, non_convex_bound
 from gammafl.core.thresholds import Units
+from gammafl.experiments.rows import Row
 from gammafl.files.atomic import read_json, write_atomically
 from gammafl.methods.fedavg import fedavg
 from gammafl.methods.gamma_fedht import gamma_fedht
@@ -24,8 +26,6 @@ from gammafl.runs.progress import Progress, Status
 
 INITIAL = 0.5
 """λ_0 on the update; HT gets λ_0/√2, the largest value that γ-FedHT's threshold takes."""
-STEPS = 5e-5
-"""Seconds of one local step of one client with its share of the round."""
 
 
 @dataclass(frozen=True)
@@ -44,21 +44,21 @@ class TheoryJob:
         parts = [self.problem, self.method, *([] if self.method == "fedavg" else [self.units])]
         return self.runs / "-".join(["theory", *parts, f"T{self.iterations}", f"seed{self.seed}"])
 
-    def seconds(self) -> float:
-        return 0.1 + STEPS * PARTICIPANTS * self.iterations
+    @property
+    def config_digest(self) -> str:
+        return sha256(json.dumps(self.settings(), sort_keys=True).encode()).hexdigest()[:12]
 
-    def finished(self) -> dict[str, Any] | None:
+    def finished(self) -> Row | None:
         summary = read_json(self.path / "summary.json")
-        if summary is not None and summary.get("settings") != self.settings():
+        if summary is None:
+            return None
+        if summary.get("settings") != self.settings():
             raise InputError(f"{self.path} holds another run; choose another --out")
-        return summary
+        return Row(self.path.name, {}, self.seed, summary["figures"], summary["curve"], config=self.config_digest)
 
     def settings(self) -> dict[str, Any]:
         kept = {key: value for key, value in asdict(self).items() if key != "runs"}
         return kept | {"initial_threshold": self.initial}
-
-    def outcome(self, summary: dict[str, Any]) -> tuple[dict[str, Any], dict[str, list[float]]]:
-        return summary["figures"], summary["curve"]
 
     @cached_property
     def stepsize(self) -> Stepsize:
@@ -80,9 +80,9 @@ class TheoryJob:
             return hard_threshold(threshold=self.initial / 2**0.5, units=self.units)
         return gamma_fedht(initial_threshold=self.initial, units=self.units)
 
-    def run(self, progress: Progress) -> dict[str, Any]:
-        if (summary := self.finished()) is not None:
-            return summary
+    def run(self, progress: Progress) -> Row:
+        if (row := self.finished()) is not None:
+            return row
         task = Separable(self.problem)
         curve = self._simulate(task, progress)
         values = np.array([value for _, value in curve])
@@ -99,7 +99,7 @@ class TheoryJob:
         summary = {"settings": self.settings(), "figures": figures, "curve": _thinned(curve)}
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomically(self.path / "summary.json", (json.dumps(summary, indent=1) + "\n").encode())
-        return summary
+        return Row(self.path.name, {}, self.seed, figures, summary["curve"], config=self.config_digest)
 
     def _simulate(self, task: Separable, progress: Progress) -> list[tuple[int, float]]:
         from gammafl.federated import rounds

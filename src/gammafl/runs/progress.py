@@ -107,15 +107,14 @@ class Bars:
 class Overall:
     """Many runs as one piece of work: a bar, or a line at every twentieth; a line when a run ends; the time left.
 
-    `expected` is run → the seconds that it was expected to take, `total` their sum over all runs, known or not yet.
-    What was expected serves as a measure of work only; the pace is measured.
+    All runs count alike; the pace is measured. Programs are told of every run, and up to `SINGLY` have a bar each.
     """
 
-    def __init__(self, inner: Progress, total: float, runs: int) -> None:
+    SINGLY = 12
+
+    def __init__(self, inner: Progress, runs: int) -> None:
         self.inner = inner
-        self.total = total
         self.runs = runs
-        self.expected: dict[str, float] = {}
         self._shares: dict[str, float] = {}
         self._first: dict[str, float] = {}
         self._began = time.perf_counter()
@@ -128,7 +127,9 @@ class Overall:
         share = status.round / status.rounds
         self._first.setdefault(status.run, 0.0 if share < 0.05 else share)
         self._shares[status.run] = share
-        if status.round == status.rounds:
+        if isinstance(self.inner, JsonLines) or (isinstance(self.inner, Bars) and self.runs <= self.SINGLY):
+            self.inner.update(status)
+        elif status.round == status.rounds:
             ended = sum(share == 1 for share in self._shares.values())
             self.say(f"{ended}/{self.runs} {status.run}: {status.text()}  {self.time_left()}")
         elif isinstance(self.inner, Bars):
@@ -139,16 +140,15 @@ class Overall:
 
     def time_left(self) -> str:
         """'about 12 min left', from the work of this session alone: a resumed run began further on."""
-        made = sum((share - self._first[run]) * self._work(run) for run, share in self._shares.items())
-        left = self.total - sum(share * self._work(run) for run, share in self._shares.items())
-        seconds = (time.perf_counter() - self._began) * left / made if made > 0 else left
+        made = sum(share - self._first[run] for run, share in self._shares.items())
+        left = self.runs - sum(self._shares.values())
+        if made <= 0:
+            return "just begun"
+        seconds = (time.perf_counter() - self._began) * left / made
         return f"about {show_duration(max(0.0, seconds))} left"
 
     def _percent(self) -> int:
-        return min(99, int(100 * sum(s * self._work(run) for run, s in self._shares.items()) / max(self.total, 1e-9)))
-
-    def _work(self, run: str) -> float:
-        return self.expected.get(run, self.total / max(1, self.runs))
+        return min(99, int(100 * sum(self._shares.values()) / max(1, self.runs)))
 
 
 @contextmanager

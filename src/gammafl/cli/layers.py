@@ -1,0 +1,74 @@
+"""What the commands that train have in common: their arguments, and the settings that these make."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gammafl.core.errors import InputError
+
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated.")
+]
+Config = Annotated[Path | None, typer.Option(help="Settings from a TOML file, such as a run's config.toml.")]
+Budget = Annotated[
+    str | None, typer.Option(help="What clients may send: '64 kB/upload', '20 MB/run', or '2 kB/s, 30 s/round'.")
+]
+Link = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LINK",
+        help="Links for a virtual clock: '1 Mbit/s up, 10 Mbit/s down, 50 ms', or a file with one for each client.",
+    ),
+]
+DataDir = Annotated[Path | None, typer.Option(help="Take the data set from this directory.")]
+Task = Annotated[str | None, typer.Argument(help="Task name, see: gammafl tasks; or one's own, file.py:function.")]
+
+
+def layers(task: str | None, config: Path | None, set_: list[str] | None) -> list[dict[str, Any]]:
+    """Preset, file, command line, in order of priority."""
+    from gammafl.config.layers import parse_settings, read_toml
+    from gammafl.tasks.registry import settings_of
+
+    file = read_toml(config) if config else {}
+    settings = parse_settings(set_ or [])
+    if "task" in settings:
+        raise InputError("the task is an argument, not a setting: gammafl run TASK")
+    name = task or file.get("task")
+    if not isinstance(name, str):
+        raise InputError("which task? Give its name, such as: gammafl run logistic-mini --method gamma-fedht")
+    return [settings_of(name), file, settings, {"task": name}]
+
+
+def base_settings(
+    command: str,
+    task: str | None,
+    config: Path | None,
+    set_: list[str] | None,
+    given: dict[str, str | None],
+    own: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    """What the runs of a comparison share.
+
+    `given` are settings by options of their own, `own` those that the command decides itself, with their option.
+    """
+    from gammafl.config.layers import merge
+
+    parts = layers(task, config, set_)
+    for key, option in {"seed": "--seeds", "method": "--methods", **(own or {})}.items():
+        if key in parts[2]:
+            raise InputError(f"{command} takes {option}, not --set {key}")
+    if "k" in parts[2].get("compression", {}):
+        raise InputError(
+            f"{command} decides itself how many entries Top-k and STC keep (compare: the k that sends as many entries"
+            " as γ-FedHT); leave out its --set"
+        )
+    base: dict[str, Any] = {}
+    for part in (*parts, {key: value for key, value in given.items() if value is not None}):
+        base = merge(base, part)
+    return base
+
+
+def short_name(task: str) -> str:
+    """A task's name as a part of a file's name; of one's own task file.py:function, without the folder."""
+    return Path(task).name.replace(".py:", "-")

@@ -1,0 +1,49 @@
+"""Results of gammafl 0.1 (study.json) → rows."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gammafl.core.errors import InputError
+from gammafl.experiments.grid import TASK, Study
+from gammafl.experiments.rows import Row, Rows, levels_of
+from gammafl.experiments.runner import Options, order_of, plan_campaign, run_campaign
+from gammafl.runs.progress import Silent
+
+OLD = "study.json"
+
+
+def rows_of_study_json(path: Path, studies: Mapping[str, Study]) -> Rows:
+    """The runs of a study.json, and those that diverged, whose places in the grid are found by their names.
+
+    A study that needs no training is computed anew: it had no runs.
+    """
+    document = json.loads((path / OLD).read_text("utf-8"))
+    name = document["study"]
+    if name not in studies:
+        raise InputError(f"{path / OLD} is of a study {name!r}, which is not known here")
+    study, order = studies[name], order_of(studies[name])
+    task = {TASK: document["task"]} if document["task"] else {}
+    made = ", ".join(f"{package} {version}" for package, version in document["versions"].items())
+    rows = [
+        Row(run["name"], {**task, **run["cell"]}, run["seed"], run["figures"], run["curve"], versions=made)
+        for run in document["runs"]
+    ]
+    rows += [_diverged(study, run, why, document, made) for run, why in document.get("diverged", {}).items()]
+    if not rows:
+        campaign = plan_campaign(study, Options(path))
+        run_campaign(campaign, Silent())
+        return campaign.rows("")
+    return Rows(name, levels_of(rows, order), rows, document["quick"], document["settings"])
+
+
+def _diverged(study: Study, name: str, why: str, document: Mapping[str, Any], made: str) -> Row:
+    from gammafl.experiments.trial_runs import run_name, trial_config
+
+    seeds = sorted({*document["seeds"], int(name.rpartition("-seed")[2])})
+    chosen = study.restricted({TASK: [document["task"]]}, document["quick"])
+    for trial in chosen.trials(seeds, document["quick"], document["settings"]):
+        if run_name(trial_config(trial)) == name:
+            return Row(name, dict(trial.cell), trial.seed, {}, diverged=why, versions=made)
+    raise InputError(f"{name}, which diverged, has no place in {study.name}")

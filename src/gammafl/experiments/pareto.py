@@ -1,0 +1,295 @@
+"""Which method needs the fewest bytes for an accuracy? Methods × kept fractions, in measured bytes, over seeds.
+
+A point is a method at one kept fraction. It is dominated if another one is at least as accurate for at most as many
+bytes. A point is within x points of FedAVG if the paired difference says so at 5%, after Holm's correction for all
+points of the grid.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import mean
+from typing import Any
+
+from gammafl.core.errors import require
+from gammafl.experiments.claims import FAILS, HOLDS, OPEN, Place, lead, scale_of
+from gammafl.experiments.columns import Column, GridTable, size, spread
+from gammafl.experiments.compare import method_settings, task_level
+from gammafl.experiments.grid import TASK, Factor, Level, Study
+from gammafl.experiments.intervals import CONFIDENCE, holm, interval, p_value
+from gammafl.experiments.labels import dash, label
+from gammafl.experiments.levels import QUICK, USUALLY_QUICK
+from gammafl.experiments.row_charts import title_of
+from gammafl.experiments.rows import Key, Row, Rows
+from gammafl.federated.units import show_bytes, show_duration
+from gammafl.methods.registry import colours_of, entry_named, names, split_expression
+from gammafl.report.charts import Chart, Panel
+from gammafl.report.lines import Axis, Line, lines_panel
+from gammafl.report.tables import TextTable, times_less
+
+DENSE, HALF = "fedavg", "fedavg:values=f16"
+"""What the others are measured by: everything is sent, with 32 or with 16 bits a value."""
+KEEPS = (0.001, 0.003, 0.01, 0.03)
+OWN = "its own"
+"""The level of methods that take no kept fraction."""
+WITHIN = 0.5
+UP, DOWN = "uplink_bytes_per_client", "downlink_bytes_per_client"
+ACCURACIES = {"last_mean": "last", "averaged": "averaged model"}
+
+
+def both_ways(row: Row) -> float:
+    """Bytes up and down of a client that takes part in every round."""
+    return float(row.figures[UP]) + float(row.figures.get(DOWN) or 0)
+
+
+SIZES: dict[str, tuple[Key, str, str]] = {
+    "up": (UP, "sent by a client in every round (bytes)", "bytes up"),
+    "down": (DOWN, "received by a client in every round (bytes)", "bytes down"),
+    "both": (both_ways, "sent and received by a client in every round (bytes)", "bytes both ways"),
+    "seconds": ("link_seconds", "seconds on the link", "seconds"),
+}
+"""What a point costs: key → figure, label of the axis, word on the button."""
+
+
+def takes_keep(method: str) -> bool:
+    """Whether the kept fraction of a method can be set, and its expression has not set what it keeps."""
+    return entry_named(method).has("keep", 0.01) and not split_expression(method)[1].keys() & {"keep", "k"}
+
+
+def pareto(base: Mapping[str, Any], methods: Sequence[str], keeps: Sequence[float]) -> Study:
+    """The study of `methods` × `keeps` on the configuration `base`, which names the task; FedAVG is always there."""
+    for keep in keeps:
+        require(0 < keep <= 1, f"--keep takes fractions above 0 and up to 1, got {keep:g}")
+    chosen = list(dict.fromkeys([*(methods or [name for name in names() if name != DENSE]), DENSE, HALF]))
+    task = replace(task_level(base), quick=QUICK.get(base["task"], {}))
+    levels = [Level(f"{keep:g}", {"keep": keep}) for keep in sorted(set(keeps))]
+    quick = (levels[0].name, levels[-1].name, OWN)
+    return replace(
+        PARETO,
+        factors=(
+            Factor(TASK, (task,)),
+            Factor("method", tuple(Level(m, method_settings(base, m, chosen)) for m in chosen)),
+            Factor("keep", (*levels, Level(OWN)), quick=tuple(dict.fromkeys(quick))),
+        ),
+        where=lambda cell: takes_keep(cell["method"]) == (cell["keep"] != OWN),
+    )
+
+
+@dataclass(frozen=True)
+class Point:
+    """A method at one kept fraction: what it costs, and how far it is from FedAVG by one kind of accuracy."""
+
+    cell: Place
+    sizes: Mapping[str, float]
+    value: float
+    low: float
+    high: float
+    gap: Sequence[float]
+    """How much better than FedAVG, seed by seed; in points where the metric is accuracy."""
+
+    @property
+    def is_dense(self) -> bool:
+        return self.cell["method"] == DENSE
+
+    @property
+    def name(self) -> str:
+        keep = self.cell["keep"]
+        return label(self.cell["method"]) + ("" if keep == OWN else f", keep={keep}")
+
+
+def points(rows: Rows, accuracy: str) -> list[Point]:
+    """All points of the grid that have this kind of accuracy."""
+    scale = scale_of(rows)[0]
+    dense = {"method": DENSE, "keep": OWN}
+    made = []
+    for cell in rows.cells("method", "keep"):
+        values = [scale * value for value in rows.by_seed(accuracy, **cell).values()]
+        if values:
+            costs = {key: list(rows.by_seed(figure, **cell).values()) for key, (figure, _, _) in SIZES.items()}
+            sizes = {key: mean(cost) for key, cost in costs.items() if cost and any(cost)}
+            reach = interval(values)
+            band = (reach.low, reach.high) if reach.count > 1 else (reach.mean, reach.mean)
+            gap = list(lead(rows, cell, dense, accuracy).values())
+            made.append(Point(cell, sizes, reach.mean, *band, gap))
+    return made
+
+
+def dominated(point: Point, others: Sequence[Point], size: str, higher_is_better: bool) -> bool:
+    """Whether another point is at least as good for at most as much, and better in one of the two."""
+    sign = 1 if higher_is_better else -1
+    for other in others:
+        if size in other.sizes and size in point.sizes:
+            better, cheaper = sign * (other.value - point.value), point.sizes[size] - other.sizes[size]
+            if better >= 0 and cheaper >= 0 and (better > 0 or cheaper > 0):
+                return True
+    return False
+
+
+def verdicts_within(candidates: Sequence[Point], within: float) -> list[tuple[str, float]]:
+    """For each point: whether it is within so many points of FedAVG, and Holm's p of that."""
+    inside = holm([p_value(point.gap, -within, "above") for point in candidates])
+    outside = holm([p_value(point.gap, -within, "below") for point in candidates])
+    limit = 1 - CONFIDENCE
+    return [(HOLDS if a < limit else FAILS if b < limit else OPEN, a) for a, b in zip(inside, outside, strict=True)]
+
+
+def _within(rows: Rows) -> float:
+    return float(rows.settings.get("within", WITHIN))
+
+
+def fewest_bytes(accuracy: str, rows: Rows) -> TextTable | None:
+    """For each method the point of fewest bytes that is within so many points of FedAVG, cheapest first."""
+    everything = points(rows, accuracy)
+    dense = next((point for point in everything if point.is_dense), None)
+    candidates = [point for point in everything if not point.is_dense]
+    if dense is None or not candidates:
+        return None
+    within, unit = _within(rows), scale_of(rows)[1]
+    judged = list(zip(candidates, verdicts_within(candidates, within), strict=True))
+    lines = []
+    for method in dict.fromkeys(point.cell["method"] for point in candidates):
+        passed = [(p, v) for p, v in judged if p.cell["method"] == method and v[0] == HOLDS]
+        if passed:
+            point, (_, corrected) = min(passed, key=lambda one: one[0].sizes["both"])
+            lines.append((point.sizes["both"], _fewest_line(rows, point, dense, corrected)))
+        else:
+            lines.append((float("inf"), [label(method), f"none at {100 * (1 - CONFIDENCE):.0f}%", *["–"] * 6]))
+    columns = [
+        "method",
+        "keep",
+        f"− FedAVG, {unit} [95%]",
+        "p, Holm",
+        "uplink [95%]",
+        "both ways",
+        "less up",
+        "less both",
+    ]
+    columns += ["seconds on the link"] if "seconds" in dense.sizes else []
+    lines.sort(key=lambda line: line[0])
+    rows_ = [line + ["–"] * (len(columns) - len(line)) for _, line in lines]
+    return TextTable(
+        f"fewest bytes within {within:g} {unit} of FedAVG, {ACCURACIES[accuracy]}: {rows.task},"
+        f" {rows.seeds_in_words()}",
+        columns,
+        rows_,
+        f"paired over seeds, Student's t, Holm's correction for {len(candidates)} points; less: than FedAVG, which"
+        f" sends {show_bytes(dense.sizes['up'])} and is at {dense.value:.2f} [{dense.low:.2f}, {dense.high:.2f}]",
+    )
+
+
+def _fewest_line(rows: Rows, point: Point, dense: Point, corrected: float) -> list[str]:
+    gap, sent = interval(point.gap), interval(list(rows.by_seed(UP, **point.cell).values()))
+    seconds = [show_duration(point.sizes["seconds"])] if "seconds" in point.sizes else []
+    return [
+        label(point.cell["method"]),
+        point.cell["keep"],
+        f"{gap.mean:+.2f} [{gap.low:+.2f}, {gap.high:+.2f}]",
+        f"{corrected:.2g}",
+        f"{show_bytes(sent.mean)} [{show_bytes(max(0.0, sent.low))}, {show_bytes(sent.high)}]",
+        show_bytes(point.sizes["both"]),
+        times_less(dense.sizes["up"], point.sizes["up"]),
+        times_less(dense.sizes["both"], point.sizes["both"]),
+        *seconds,
+    ]
+
+
+def _verdict(rows: Rows, cell: Place) -> str:
+    """Of the raw accuracy of one point."""
+    candidates = [point for point in points(rows, "last_mean") if not point.is_dense]
+    answers = verdicts_within(candidates, _within(rows))
+    return next((answer for point, (answer, _) in zip(candidates, answers, strict=True) if point.cell == cell), "–")
+
+
+def _dominated(rows: Rows, cell: Place) -> str:
+    everything = points(rows, "last_mean")
+    own = next(point for point in everything if point.cell == cell)
+    return "yes" if dominated(own, everything, "both", scale_of(rows)[1] == "points") else "no"
+
+
+def _panel(rows: Rows, accuracy: str) -> Panel | None:
+    """One line a method from its smallest to its largest kept fraction; FedAVG as lines to its points."""
+    everything = points(rows, accuracy)
+    if not everything:
+        return None
+    unit = scale_of(rows)[1]
+    sizes = [key for key in SIZES if all(key in point.sizes for point in everything)]
+    least = {key: min(point.sizes[key] for point in everything) for key in sizes}
+    colours = colours_of(list(rows.levels["method"]))
+    lines = []
+    for method in rows.levels["method"]:
+        own = [point for point in everything if point.cell["method"] == method]
+        if own:
+            muted = {s: [dominated(p, everything, s, unit == "points") for p in own] for s in sizes}
+            lines.append(_line(method, own, accuracy, sizes, least, muted, colours[method]))
+    name = "accuracy (%)" if unit == "points" else unit
+    across = [Axis(key, SIZES[key][1], True, button=SIZES[key][2]) for key in sizes]
+    up = Axis(accuracy, f"test {name}, {ACCURACIES[accuracy]}", button=ACCURACIES[accuracy])
+    return lines_panel(f"{ACCURACIES[accuracy]}; grey: dominated", lines, across, [up])
+
+
+def _line(
+    method: str,
+    own: Sequence[Point],
+    accuracy: str,
+    sizes: Sequence[str],
+    least: Mapping[str, float],
+    muted: Mapping[str, list[bool]],
+    colour: str,
+) -> Line:
+    hints = [point.name if point.cell["keep"] == OWN else f"keep={point.cell['keep']}" for point in own]
+    if len(own) == 1 and own[0].cell["keep"] == OWN:  # a line to its only point: a reference for all the others
+        point = own[0]
+        across = {key: [least[key], point.sizes[key]] for key in sizes}
+        twice = [point.value] * 2, [point.low] * 2, [point.high] * 2
+        values, low, high = ({accuracy: list(column)} for column in twice)
+        grey = {key: [False, *flags] for key, flags in muted.items()}
+        return Line(label(method), across | values, colour, dash(method), low, high, muted=grey, hints=["", *hints])
+    return Line(
+        label(method),
+        {key: [point.sizes[key] for point in own] for key in sizes} | {accuracy: [point.value for point in own]},
+        colour,
+        dash(method),
+        {accuracy: [point.low for point in own]},
+        {accuracy: [point.high for point in own]},
+        muted=muted,
+        hints=hints,
+    )
+
+
+def _chart(rows: Rows) -> Chart | None:
+    panels = [panel for accuracy in ACCURACIES if (panel := _panel(rows, accuracy))]
+    text = "accuracy against measured bytes, band: 95% interval"
+    return Chart("pareto", title_of(rows, text), panels) if panels else None
+
+
+PARETO = Study(
+    "pareto",
+    "Accuracy against measured bytes",
+    (Factor(TASK, ()), Factor("method", ()), Factor("keep", ())),
+    tables=(
+        *(partial(fewest_bytes, accuracy) for accuracy in ACCURACIES),
+        GridTable(
+            lambda rows: f"all points: {rows.task}, {rows.seeds_in_words()}",
+            "method",
+            ("method", "keep"),
+            lambda cell: label(cell["method"]) + ("" if cell["keep"] == OWN else f", keep={cell['keep']}"),
+            (
+                spread("last_mean", "last"),
+                spread("averaged", "averaged model"),
+                spread("kept_fraction", "kept %", 100, 3),
+                size(UP, "uplink"),
+                size(DOWN, "downlink"),
+                Column("dominated", _dominated),
+                Column(lambda rows: f"within {_within(rows):g} of FedAVG", _verdict),
+            ),
+            "last: mean of the last evaluations; ± over seeds; bytes are measured from encoded messages, of a client"
+            " that takes part in every round. Dominated, and within (at 5% after Holm): by the last accuracy and the"
+            " bytes of both ways",
+        ),
+    ),
+    charts=(_chart,),
+    quick=USUALLY_QUICK,
+    seeds=(0, 1, 2, 3, 4),
+    alone=True,
+)
+"""What the rows of any such study say; `pareto` gives it a grid."""

@@ -1,0 +1,170 @@
+"""Charts over rows: intervals behind verdicts, mean curves with bands over seeds, and the curves of a whole grid."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from gammafl.experiments.claims import Claim, Place, scale_of
+from gammafl.experiments.intervals import interval
+from gammafl.experiments.labels import colour, dash, label
+from gammafl.experiments.rows import Row, Rows
+from gammafl.report.charts import Chart, Panel
+from gammafl.report.estimates import Estimate, intervals_panel
+from gammafl.report.lines import Axis, Line, lines_panel
+
+ITERATIONS = Axis("iteration", "iterations", button="iterations")
+SENT = Axis("sent_bytes", "sent so far by a client in every round (bytes)", log=True, button="bytes sent")
+BOTH = Axis("both_bytes", "sent and received by a client in every round (bytes)", log=True, button="bytes both ways")
+SECONDS = Axis("link_seconds", "seconds on the link", button="seconds")
+LOSS = Axis("loss", "loss on the test set", button="loss")
+KEPT = Axis("kept_fraction", "entries kept (%)", True, 100.0, "kept")
+ERROR = Axis("error", "error", True, button="error")
+IN_LEGEND = ("method", "curve")
+"""Factors whose levels are compared within one plot, if a study has them."""
+MOST_LINES = 8
+REACH = 3
+
+MakeChart = Callable[[Rows], Chart | None]
+
+
+def metric_axis(rows: Rows) -> Axis:
+    scale, unit = scale_of(rows)
+    name = "accuracy" if unit == "points" else unit
+    return Axis("metric", f"test {name}" + (" (%)" if unit == "points" else ""), unit == "perplexity", scale, name)
+
+
+def title_of(rows: Rows, text: str) -> str:
+    """A chart's title: what, on which task, how long, over how many seeds, and the warning of --quick."""
+    lengths = {row.figures.get("iterations") for row in rows.finished}
+    length = lengths.pop() if len(lengths) == 1 else None
+    about = [*([rows.task] if rows.task else []), *([f"{length:,} iterations"] if length else [])]
+    seeds = rows.seeds_in_words()
+    about.append("one seed" if seeds == "1 seed" else f"mean of {seeds}")
+    return f"{warning_of(rows)}{text}: {', '.join(about)}"
+
+
+def warning_of(rows: Rows) -> str:
+    """What the titles of quick results begin with."""
+    return "QUICK, proves nothing · " if rows.quick else ""
+
+
+def intervals_of(name: str, text: str, x_label: str, *claims: Claim) -> MakeChart:
+    """The intervals behind the verdicts of these claims; `{unit}` in the label is the unit of the metric."""
+
+    def chart(rows: Rows) -> Chart | None:
+        parts = [(part, interval(part.values)) for claim in claims for part in claim.parts(rows)]
+        estimates = [Estimate(p.label, i.mean, i.low, i.high, p.paper) for p, i in parts if i.count]
+        axis = x_label.format(unit=scale_of(rows)[1])
+        title = title_of(rows, text)
+        return Chart(name, title, [intervals_panel(title, axis, estimates)]) if estimates else None
+
+    return chart
+
+
+def mean_line(
+    rows: Sequence[Row], name: str, colour: str = "", dash: str = "solid", place: Place | None = None
+) -> Line:
+    """The curves of these rows, a row a seed: the mean, and a band from the least to the most, cut to the shortest."""
+    keys = [key for key in (rows[0].curve if rows else ()) if all(key in row.curve for row in rows)]
+    length = min((len(row.curve[key]) for row in rows for key in keys), default=0)
+    tables = {key: np.array([row.curve[key][:length] for row in rows], float) for key in keys}
+    banded = {key: table for key, table in tables.items() if len(rows) > 1 and key not in _ACROSS}
+    return Line(
+        name,
+        {key: table.mean(axis=0).tolist() for key, table in tables.items()},
+        colour,
+        dash,
+        {key: table.min(axis=0).tolist() for key, table in banded.items()},
+        {key: table.max(axis=0).tolist() for key, table in banded.items()},
+        place=place or {},
+    )
+
+
+_ACROSS = {axis.key for axis in (ITERATIONS, SENT, BOTH, SECONDS)}
+
+
+def training_chart(name: str, text: str) -> MakeChart:
+    """The metric of every method against iterations and against what was sent.
+
+    Also against bytes both ways where those down are compressed, and against seconds where there is a link. Lines and
+    bands are moving averages: the last iterate swings with whoever took part.
+    """
+
+    def chart(rows: Rows) -> Chart | None:
+        lines = [
+            smoothed(mean_line(found, label(method), _own_colour(method, rows), dash(method)))
+            for method in rows.levels["method"]
+            if (found := rows.pick(method=method))
+        ]
+        down = any(
+            0 < (row.figures.get("downlink_bytes_per_client") or 0) < row.figures["dense_bytes_per_client"]
+            for row in rows.finished
+        )
+        across = [axis for axis in (ITERATIONS, SENT, *([BOTH] if down else []), SECONDS) if _present(lines, axis)]
+        panels = [lines_panel(f"against {axis.button}", lines, [axis], [metric_axis(rows)]) for axis in across]
+        title = title_of(rows, f"{text}, moving average, band from the least to the most")
+        return Chart(name, title, panels) if panels else None
+
+    return chart
+
+
+def smoothed(line: Line) -> Line:
+    """A line whose metric is a moving average over up to 2·`REACH` + 1 points: as many after a point as before it."""
+
+    def even(values: Sequence[float]) -> list[float]:
+        reach = min(REACH, len(values) // 10)
+        near = [min(i, len(values) - 1 - i, reach) for i in range(len(values))]
+        return [float(np.mean(values[i - n : i + n + 1])) for i, n in enumerate(near)]
+
+    values, low, high = (
+        {key: even(column) if key == "metric" else column for key, column in source.items()}
+        for source in (line.values, line.low, line.high)
+    )
+    return replace(line, values=values, low=low, high=high)
+
+
+def _own_colour(method: str, rows: Rows) -> str:
+    """A method's own colour; where two have the same, as expressions of one method have, the palette decides."""
+    from gammafl.methods.registry import colours_of
+
+    return colour(method) or colours_of(list(rows.levels["method"]))[method]
+
+
+def curves_panel(rows: Rows, names: Callable[[str], str] = label) -> Panel | None:
+    """The curves of all places of the grid, each over its seeds, for a reader to turn; None if there are none."""
+    with_curves = [row for row in rows.finished if len(row.curve.get("iteration", ()))]
+    used = {f: [x for x in levels if any(r.cell[f] == x for r in with_curves)] for f, levels in rows.levels.items()}
+    factors = {factor: levels for factor, levels in used.items() if len(levels) > 1}
+    menus = _menus(factors)
+    lines = []
+    for cell in rows.cells(*used):
+        runs = [row for row in rows.pick(**cell) if row.curve.get("iteration")]
+        if runs:
+            free = {f: level for f, level in cell.items() if f in factors and f not in menus}
+            words = [names(level) if f in IN_LEGEND else f"{f} {level}" for f, level in free.items()]
+            word = ", ".join(words) or ", ".join(names(level) for level in cell.values()) or "run"
+            method = next((cell[f] for f in IN_LEGEND if f in cell), "")
+            own = _own_colour(method, rows) if "method" in free else ""
+            lines.append(mean_line(runs, word, own, dash(method), {f: cell[f] for f in menus}))
+    across = [axis for axis in (ITERATIONS, SENT, BOTH, SECONDS) if _present(lines, axis)]
+    up = [axis for axis in (metric_axis(rows), LOSS, KEPT, ERROR) if _present(lines, axis)]
+    if not across or not up:
+        return None
+    return lines_panel("Training curves: mean over seeds, band from least to most", lines, across, up, menus, wide=True)
+
+
+def _menus(factors: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+    """The factors of which one level is shown at a time: as few as `MOST_LINES` allows, none of the legend."""
+    menus: dict[str, Sequence[str]] = {}
+    count = math.prod(len(levels) for levels in factors.values())
+    for factor in reversed([factor for factor in factors if factor not in IN_LEGEND]):
+        if count > MOST_LINES:
+            count //= len(factors[factor])
+            menus[factor] = factors[factor]
+    return dict(reversed(menus.items()))
+
+
+def _present(lines: Sequence[Line], axis: Axis) -> bool:
+    return any(math.isfinite(value) for line in lines for value in line.values.get(axis.key, ()))

@@ -1,0 +1,131 @@
+"""Tables III and IV: accuracy and traffic at equal traffic, #C = 2, 3, 5."""
+
+from statistics import mean
+
+from gammafl.experiments.claims import Place, beats, close_to, sends_less
+from gammafl.experiments.columns import Column, GridTable, best, metric_name, size, spread, titled
+from gammafl.experiments.grid import Study
+from gammafl.experiments.labels import label
+from gammafl.experiments.levels import USUALLY_QUICK, classes, methods, tasks
+from gammafl.experiments.row_charts import intervals_of
+from gammafl.experiments.rows import Rows
+from gammafl.paper.printed import Sent, kept_by_paper, printed
+from gammafl.paper.shared import CNN, MINI, TASKS, by_task, paper_gap, paper_saving
+from gammafl.report.tables import PICKED
+
+MIB = 1 << 20
+LARGEST_GAP = by_task(logistic=0.11, cnn=1.24)
+"""The paper's own largest gap between γ-FedHT and FedAVG, in points."""
+QUANTISER_GAP = by_task(logistic=0.13, cnn=1.04)
+"""The most that γ-FedHT-Q is behind γ-FedHT in the paper, in points."""
+HEADLINE = 7.42
+"""The paper's lead over Top-k at #C=3, in points."""
+
+
+def _paper(rows: Rows, cell: Place) -> Sent | None:
+    return printed(rows.task, cell["classes"], cell["method"])
+
+
+def _reduced(rows: Rows, cell: Place) -> str:
+    sent, dense = (
+        mean(rows.by_seed(key, **cell).values()) for key in ("uplink_bytes_per_client", "dense_bytes_per_client")
+    )
+    return f"{100 * sent / dense:.3f}"
+
+
+TABLE = GridTable(
+    titled(),
+    "#C, method",
+    ("classes", "method"),
+    lambda cell: f"{cell['classes']} {label(cell['method'])}",
+    (
+        spread("last_mean", lambda rows: f"{metric_name(rows)}, last"),
+        Column("paper", lambda r, c: f"{p.accuracy:.2f}" if (p := _paper(r, c)) else "–"),
+        spread("final", "final"),
+        best(),
+        spread("averaged", "averaged"),
+        spread("kept_fraction", "kept %", 100, 3),
+        Column("paper", lambda r, c: f"{kept_by_paper(p, c['method']):g}" if (p := _paper(r, c)) else "–"),
+        spread("value_bytes_per_client", "values only MiB", 1 / MIB),
+        Column("paper", lambda r, c: f"{p.traffic:g}" if (p := _paper(r, c)) else "–"),
+        size("uplink_bytes_per_client", "measured uplink"),
+        Column("reduced to %", _reduced),
+    ),
+    f"last: mean of the last evaluations; {PICKED}; averaged: the server's averaged model; ± over seeds. "
+    "Values only is the paper's accounting, without positions; measured uplink is the length of the encoded "
+    "messages. Both are of a client that takes part in every round. Top-k and STC keep as many entries as γ-FedHT "
+    "and γ-FedHT-Q.",
+)
+_LEADS_3 = (
+    beats(
+        "γ-FedHT is more accurate than Top-k (of the whole model) at equal traffic", "Sec. V-C",
+        "gamma-fedht", "top-k", by=("classes",), paper=paper_gap,
+    ),
+    beats(
+        "γ-FedHT is more accurate than Top-k per tensor at equal traffic", "Sec. V-C, the other reading of Top-k",
+        "gamma-fedht", "top-k per tensor", by=("classes",), paper=paper_gap,
+    ),
+    beats(
+        "γ-FedHT is more accurate than HT", "Sec. V-C",
+        "gamma-fedht", "ht", by=("classes",), paper=paper_gap,
+    ),
+    close_to(
+        "γ-FedHT loses no more to FedAVG than the paper's largest gap", "Table III",
+        "gamma-fedht", "fedavg", LARGEST_GAP, by=("classes",), paper=paper_gap,
+    ),
+)  # fmt: skip
+TABLE3 = Study(
+    "table3",
+    "Table III: accuracy and traffic of Top-k, HT, γ-FedHT and FedAVG, #C = 2, 3, 5",
+    (
+        tasks(*TASKS, further=(MINI,)),
+        classes(2, 3, 5),
+        methods("gamma-fedht", "ht", "top-k", "top-k per tensor", "fedavg"),
+    ),
+    claims=(
+        *_LEADS_3[:2],
+        beats(
+            f"The lead over Top-k at #C=3 is large: at least half of the paper's {HEADLINE} points, in both readings of"
+            " Top-k", "abstract",
+            "gamma-fedht", "top-k", "top-k per tensor",
+            by=("classes",), only={"classes": "3"}, more_than=HEADLINE / 2, paper=paper_gap, tasks=CNN,
+        ),
+        _LEADS_3[2],
+        sends_less(
+            "γ-FedHT sends less than HT in nearly all cases", "Sec. V-C",
+            "gamma-fedht", "ht", by=("classes",), paper=paper_saving,
+        ),
+        _LEADS_3[3],
+    ),
+    tables=(TABLE,),
+    charts=(intervals_of("table3", "differences in accuracy", "difference ({unit})", *_LEADS_3),),
+    quick=USUALLY_QUICK,
+)  # fmt: skip
+
+_LEADS_4 = (
+    beats(
+        "γ-FedHT-Q is more accurate than STC (of the whole model) at equal traffic", "Table IV",
+        "gamma-fedht-q", "stc", by=("classes",), paper=paper_gap,
+    ),
+    beats(
+        "γ-FedHT-Q is more accurate than STC per tensor at equal traffic", "Table IV, STC as its authors' code does it",
+        "gamma-fedht-q", "stc per tensor", by=("classes",), paper=paper_gap,
+    ),
+    close_to(
+        "The quantiser costs γ-FedHT no more than in the paper", "Sec. V-C",
+        "gamma-fedht-q", "gamma-fedht", QUANTISER_GAP, by=("classes",), paper=paper_gap,
+    ),
+)  # fmt: skip
+TABLE4 = Study(
+    "table4",
+    "Table IV: accuracy and traffic of STC and γ-FedHT-Q, #C = 2, 3, 5",
+    (
+        tasks(*TASKS, further=(MINI,)),
+        classes(2, 3, 5),
+        methods("gamma-fedht-q", "stc", "stc per tensor", "gamma-fedht"),
+    ),
+    claims=_LEADS_4,
+    tables=(TABLE,),
+    charts=(intervals_of("table4", "differences in accuracy", "difference ({unit})", *_LEADS_4),),
+    quick=USUALLY_QUICK,
+)

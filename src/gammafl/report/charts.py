@@ -1,0 +1,141 @@
+"""Charts: each is specified once, in Vega-Lite through Altair, and gives a figure of the page, a PNG and an SVG.
+
+`lines.py` and `estimates.py` make panels of plain numbers. `save` writes them as files, `page.py` puts them on a page.
+Layers named `HOVER` are for the page alone; what is printed is the first view.
+"""
+
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Spec = dict[str, Any]
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
+"""Okabe and Ito's, without their yellow, which is faint on white: colour-blind readers can tell them apart."""
+GREY = "#777777"
+MUTED = "#B5B5B5"
+DASHES = {"solid": [1, 0], "dash": [6, 4], "dot": [2, 3], "dashdot": [8, 3, 2, 3]}
+
+HOVER = "hover"
+"""The name of layers that answer a mouse."""
+WIDTH, HEIGHT = 430, 300
+"""Pixels of a panel in print."""
+CONFIG: Spec = {
+    "background": "#ffffff",
+    "font": "Liberation Sans, Arial, sans-serif",
+    "view": {"stroke": None},
+    "axis": {"gridColor": "#e4e7eb", "domainColor": "#9aa3ad", "tickColor": "#9aa3ad", "titleFontWeight": "normal"},
+    "title": {"anchor": "start", "fontSize": 12, "fontWeight": "normal"},
+    "legend": {"titleFontWeight": "normal"},
+}
+
+
+@dataclass(frozen=True)
+class View:
+    """One way to look at a panel: the buttons that lead to it, and what is drawn."""
+
+    buttons: tuple[str, ...]
+    spec: Spec
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What one figure of a page shows: views on the same data, and the same in words for those who can't see it.
+
+    `legend` is label, colour, dash; a reader can hide each.
+    """
+
+    title: str
+    words: str
+    views: Sequence[View]
+    datasets: Mapping[str, Sequence[Mapping[str, Any]]]
+    legend: Sequence[tuple[str, str, str]] = ()
+    wide: bool = False
+    logs: bool = False
+    """Whether a reader may make its axes logarithmic."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A picture of one or more panels; `name` is the stem of its files."""
+
+    name: str
+    title: str
+    panels: Sequence[Panel]
+    columns: int = 2
+
+
+def altair_module() -> Any:
+    import altair  # a third of a second, which most commands can do without
+
+    return altair
+
+
+def specification(chart: Any, height: int) -> Spec:
+    """The Vega-Lite of a layered Altair chart."""
+    return dict(chart.properties(width=WIDTH, height=height).to_dict(validate=True))
+
+
+def save(chart: Chart, directory: Path) -> list[Path]:
+    """Writes NAME.png for the screen and NAME.svg for papers; the same numbers give the same files."""
+    import vl_convert
+
+    spec = printed(chart)
+    paths = [directory / f"{chart.name}.png", directory / f"{chart.name}.svg"]
+    paths[0].write_bytes(vl_convert.vegalite_to_png(spec, scale=2))
+    paths[1].write_text(_renumbered(vl_convert.vegalite_to_svg(spec)), "utf-8")
+    return paths
+
+
+def _renumbered(svg: str) -> str:
+    """Names of clips and gradients count from 0: the converter counts over all that it ever drew."""
+    names: dict[str, str] = {}
+    return re.sub(r"\b(clip|gradient_)(\d+)\b", lambda m: names.setdefault(m[0], f"{m[1]}{len(names)}"), svg)
+
+
+def printed(chart: Chart) -> Spec:
+    """One specification of all panels in their first views, with their data, without what is for a reader's mouse."""
+    columns = min(chart.columns, len(chart.panels))
+    panels, params = [], {}
+    for panel in chart.panels:
+        spec = _with_data(panel.views[0].spec, panel.datasets)
+        params.update({param["name"]: _unbound(param) for param in spec.pop("params", [])})
+        spec["layer"] = [layer for layer in spec["layer"] if layer.get("name") != HOVER]
+        if len(chart.panels) > 1 and panel.title:
+            spec["title"] = {"text": panel.title, "offset": 8}
+        if len(chart.panels) == 1:
+            spec["width"] = round(1.4 * WIDTH)
+        panels.append({key: value for key, value in spec.items() if key not in ("$schema", "config")})
+    title = textwrap.wrap(chart.title, 78 if columns == 1 else 150)
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+        "config": {**CONFIG, "concat": {"spacing": 28}},
+        "title": {"text": title, "fontSize": 13, "offset": 14},
+        "params": list(params.values()),
+        "concat": panels,
+        "columns": columns,
+        "resolve": {"scale": {"color": "independent", "strokeDash": "independent"}},
+    }
+
+
+def _unbound(param: Mapping[str, Any]) -> Spec:
+    """A parameter without its menu."""
+    return {key: value for key, value in param.items() if key != "bind"}
+
+
+def _with_data(spec: Mapping[str, Any], datasets: Mapping[str, Any]) -> Spec:
+    """`spec` with the data in the place of their names."""
+
+    def walk(part: Any) -> Any:
+        if isinstance(part, dict):
+            made = {key: walk(value) for key, value in part.items()}
+            name = part["data"].get("name", "") if isinstance(part.get("data"), dict) else ""
+            return made | {"data": {"values": list(datasets[name])}} if name in datasets else made
+        return [walk(one) for one in part] if isinstance(part, list) else part
+
+    made: Spec = walk(spec)
+    named = made.pop("datasets", {})  # altair puts what is inline into names of its own
+    return _with_data(made, named) if named else made

@@ -1,0 +1,133 @@
+"""Estimates: intervals in rows, with the paper's number beside them, and heat maps."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gammafl.report.charts import COLOURS, GREY, Panel, View, altair_module, specification
+
+DIVERGING = ["#2d004b", "#8073ac", "#d8daeb", "#f7f7f7", "#fee0b6", "#e08214", "#7f3b08"]
+"""Purple to orange, which colour-blind readers can tell apart."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean with its interval; `reference` is the paper's number."""
+
+    label: str
+    mean: float
+    low: float
+    high: float
+    reference: float | None = None
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether there is an interval: there is none of one seed."""
+        return math.isfinite(self.low) and math.isfinite(self.high)
+
+    @property
+    def colour(self) -> str:
+        return COLOURS[0] if self.low > 0 else COLOURS[1] if self.high < 0 else GREY
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """A matrix of numbers; NaN is left blank. `marks` are words in the cells beside the number."""
+
+    title: str
+    rows: Sequence[str]
+    columns: Sequence[str]
+    values: Sequence[Sequence[float]]
+    marks: Sequence[Sequence[str]]
+
+
+def intervals_panel(title: str, x_label: str, estimates: Sequence[Estimate]) -> Panel:
+    """A row an estimate: mean and 95% interval, hollow for one seed; the paper's number as a diamond.
+
+    Labels stand above their rows, not beside them: a phone has no room at the side.
+    """
+    alt = altair_module()
+    known = [one for one in estimates if math.isfinite(one.mean)]
+    records = [
+        {
+            "row": i,
+            "label": one.label,
+            "mean": one.mean,
+            "low": one.low if one.has_interval else None,
+            "high": one.high if one.has_interval else None,
+            "paper": one.reference,
+            "colour": one.colour,
+            "single": not one.has_interval,
+            "range": _range(one),
+        }
+        for i, one in enumerate(known)
+    ]
+    base = alt.Chart(alt.NamedData("estimates")).encode(
+        y=alt.Y("row:O", axis=None, scale=alt.Scale(paddingOuter=0.5)),
+        color=alt.Color("colour:N", scale=None),
+        tooltip=[
+            alt.Tooltip("label:N", title=" "),
+            alt.Tooltip("mean:Q", title="mean", format="+.3~g"),
+            alt.Tooltip("range:N", title="95% interval"),
+            *([alt.Tooltip("paper:Q", format="+.3~g")] if any(one.reference is not None for one in known) else []),
+        ],
+    )
+    x = alt.X("mean:Q", title=x_label, scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=7))
+    zero = alt.Chart(alt.Data(values=[{"zero": 0}])).mark_rule(color=GREY).encode(x="zero:Q")
+    black = alt.value("#000000")
+    layers = [
+        zero,
+        base.mark_rule(strokeWidth=2.5).encode(x=x, x2="high").transform_calculate(mean="datum.low"),
+        base.mark_point(filled=True, size=55, opacity=1).encode(x=x).transform_filter("!datum.single"),
+        base.mark_point(filled=False, size=55, opacity=1).encode(x=x).transform_filter("datum.single"),
+        base.mark_point(shape="diamond", filled=False, size=75, opacity=1).encode(
+            x=alt.X("paper:Q", title=x_label), color=black
+        ),
+        base.mark_text(align="left", dy=-13, fontSize=11).encode(x=alt.value(0), text="label:N", color=black),
+    ]
+    words = "; ".join(f"{one.label} {one.mean:.3g} {_range(one)}" for one in known)
+    view = View((), specification(alt.layer(*layers), 36 * len(known) + 16))
+    return Panel(f"{title} ({signs(known)})", f"{x_label}; {words}", [view], {"estimates": records}, wide=True)
+
+
+def signs(estimates: Sequence[Estimate]) -> str:
+    """What the signs of an interval plot mean."""
+    single = "" if all(one.has_interval for one in estimates) else ", hollow: one seed"
+    paper = ", diamond: paper" if any(one.reference is not None for one in estimates) else ""
+    return f"dot: mean, line: 95% interval over seeds{single}{paper}"
+
+
+def _range(one: Estimate) -> str:
+    return f"[{one.low:.3g}, {one.high:.3g}]" if one.has_interval else "[one seed]"
+
+
+def heat_map_panel(one: HeatMap, unit: str) -> Panel:
+    """The colours are around zero, as far as the values of this map reach."""
+    alt = altair_module()
+    cells: list[dict[str, Any]] = [
+        {
+            "row": row,
+            "column": column,
+            "value": value if math.isfinite(value) else None,
+            "text": f"{value:+.2f}{mark}".replace("-", "−") if math.isfinite(value) else "–",
+        }
+        for row, values, marks in zip(one.rows, one.values, one.marks, strict=True)
+        for column, value, mark in zip(one.columns, values, marks, strict=True)
+    ]
+    limit = max([abs(cell["value"]) for cell in cells if cell["value"] is not None] + [1e-9])
+    base = alt.Chart(alt.NamedData("cells")).encode(
+        x=alt.X("column:O", title=None, sort=None, axis=alt.Axis(labelAngle=0)),
+        y=alt.Y("row:O", title=None, sort=None, axis=alt.Axis(labelLimit=140)),
+        tooltip=["row:N", "column:N", alt.Tooltip("text:N", title=unit)],
+    )
+    scale = alt.Scale(domain=[-limit, limit], range=DIVERGING)
+    legend = alt.Legend(title=unit, orient="bottom", direction="horizontal", gradientLength=160, tickCount=5)
+    dark = alt.condition(f"abs(datum.value) > {0.6 * limit}", alt.value("#ffffff"), alt.value("#000001"))
+    layers = (
+        base.mark_rect(stroke="#ffffff").encode(color=alt.Color("value:Q", scale=scale, legend=legend)),
+        base.mark_text(fontSize=11).encode(text="text:N", color=dark),
+    )
+    words = "; ".join(f"{cell['row']}, {cell['column']}: {cell['text']}" for cell in cells)
+    view = View((), specification(alt.layer(*layers), 46 * len(one.rows)))
+    return Panel(one.title, f"{unit}; {words}", [view], {"cells": cells})

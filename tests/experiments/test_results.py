@@ -1,0 +1,54 @@
+"""What is committed in results/ is what its rows give."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gammafl.experiments.claims import verdicts
+from gammafl.experiments.convert import rows_of_study_json
+from gammafl.experiments.store import charts_of, load_rows, tables_text
+from gammafl.paper.catalogue import KNOWN
+
+RESULTS = sorted(path.parent for path in Path(__file__).parents[2].glob("results/*/rows.jsonl"))
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)
+def test_the_committed_tables_are_those_of_the_committed_rows(path: Path) -> None:
+    study, rows = load_rows(path, KNOWN)
+    assert (path / "tables.md").read_text("utf-8") == tables_text(study, rows)
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)
+def test_every_committed_picture_is_one_that_its_rows_draw(path: Path) -> None:
+    study, rows = load_rows(path, KNOWN)
+    drawn = {f"{chart.name}{kind}" for chart in charts_of(study, rows) for kind in (".png", ".svg")}
+    assert {file.name for file in path.iterdir() if file.suffix in (".png", ".svg")} == drawn
+
+
+def test_a_study_json_of_an_earlier_version_becomes_rows_with_the_same_verdicts(tmp_path: Path) -> None:
+    """Also its runs that diverged, which it had by name alone."""
+    study, rows = load_rows(next(path for path in RESULTS if path.name == "fig2-cnn-cifar10"), KNOWN)
+    document = {
+        "study": rows.study,
+        "task": rows.task,
+        "quick": rows.quick,
+        "settings": rows.settings,
+        "seeds": rows.seeds,
+        "versions": {"gammafl": "0.1.0"},
+        "diverged": {row.run: row.diverged for row in rows.all if row.diverged},
+        "runs": [
+            {"name": row.run, "cell": {k: v for k, v in row.cell.items() if k != "task"}, "seed": row.seed}
+            | {"figures": row.figures, "curve": row.curve}
+            for row in rows.finished
+        ],
+    }
+    (tmp_path / "study.json").write_text(json.dumps(document))
+    converted = rows_of_study_json(tmp_path, KNOWN)
+    assert converted.levels == rows.levels
+    assert {(row.run, tuple(row.cell.items())) for row in converted.all} == {
+        (row.run, tuple(row.cell.items())) for row in rows.all
+    }
+    assert [(v.answer, v.parts) for v in verdicts(study.claims, converted)] == [
+        (v.answer, v.parts) for v in verdicts(study.claims, rows)
+    ]
