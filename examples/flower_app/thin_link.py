@@ -24,7 +24,7 @@ from gammafl.config.link import show_rate
 from gammafl.federated.link import break_even, round_seconds
 
 ROUNDS, CONSTANT_ROUNDS = 12, 6
-METHOD, KEEP, DOWNLINK = "gamma-fedht:values=f16", 0.1, "gamma-fedht:values=f16,keep=0.2"
+METHOD, KEEP, DOWNLINK = "gamma-fedht:values=f16", 0.1, "full"
 """What reaches an accuracy in about as many rounds as FedAvg does here; ternary values take more rounds."""
 
 POLL_SECONDS = 0.25
