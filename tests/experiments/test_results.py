@@ -7,6 +7,7 @@ import pytest
 
 from gammafl.experiments.claims import verdicts
 from gammafl.experiments.convert import rows_of_study_json
+from gammafl.experiments.runner import Options, plan_campaign
 from gammafl.experiments.store import charts_of, load_rows, tables_text
 from gammafl.paper.catalogue import KNOWN
 
@@ -24,6 +25,18 @@ def test_every_committed_picture_is_one_that_its_rows_draw(path: Path) -> None:
     study, rows = load_rows(path, KNOWN)
     drawn = {f"{chart.name}{kind}" for chart in charts_of(study, rows) for kind in (".png", ".svg")}
     assert {file.name for file in path.iterdir() if file.suffix in (".png", ".svg")} == drawn
+
+
+TRAINED = [path for path in RESULTS if path.name.partition("-")[0] not in ("cost", "pareto")]
+
+
+@pytest.mark.parametrize("path", TRAINED, ids=lambda path: path.name)
+def test_a_study_over_committed_rows_runs_only_what_has_none(path: Path) -> None:
+    study, rows = load_rows(path, KNOWN)
+    options = Options(path.parent, tuple(rows.seeds), only=rows.levels, settings=rows.settings)
+    campaign = plan_campaign(study, options)
+    campaign.ready()
+    assert len(campaign.trials) - campaign.unfinished() == len(rows.finished)
 
 
 def test_a_study_json_of_an_earlier_version_becomes_rows_with_the_same_verdicts(tmp_path: Path) -> None:

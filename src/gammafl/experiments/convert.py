@@ -7,7 +7,7 @@ from typing import Any
 
 from gammafl.core.errors import InputError
 from gammafl.experiments.grid import TASK, Study
-from gammafl.experiments.rows import Row, Rows, levels_of
+from gammafl.experiments.rows import Row, Rows, joined, levels_of
 from gammafl.experiments.runner import Options, order_of, plan_campaign, run_campaign
 from gammafl.runs.progress import Silent
 
@@ -35,7 +35,8 @@ def rows_of_study_json(path: Path, studies: Mapping[str, Study]) -> Rows:
         campaign = plan_campaign(study, Options(path))
         run_campaign(campaign, Silent())
         return campaign.rows("")
-    return Rows(name, levels_of(rows, order), rows, document["quick"], document["settings"])
+    made_rows = Rows(name, levels_of(rows, order), rows, document["quick"], document["settings"])
+    return joined(made_rows, made_rows, order)
 
 
 def _diverged(study: Study, name: str, why: str, document: Mapping[str, Any], made: str) -> Row:

@@ -95,10 +95,15 @@ class Campaign:
         return make(trial, leader, self.options.runs, self.options.data_dir)
 
     def _kept(self, trial: Trial, job: "StudyJob") -> Row | None:
-        """The row that is there already, if it is of this run; of an earlier version only its name tells."""
+        """The row that is there already, if it is of this run.
+
+        Of a converted row only the name tells, whose words version 0.1 had in another order.
+        """
         row = self.kept.get((trial.cell, trial.seed))
-        same = row is not None and row.run == job.path.name and row.config in ("", job.config_digest)
-        return row if same and row is not None and not row.diverged else None
+        if row is None or row.diverged:
+            return None
+        same_words = sorted(row.run.split("-")) == sorted(job.path.name.split("-"))
+        return row if (row.config == job.config_digest if row.config else same_words) else None
 
     def _begin_followers(self, trial: Trial, row: Row) -> "list[StudyJob]":
         return [job for follower in self._followers[trial.cell, trial.seed] for job in self._begin(follower, row)]
