@@ -194,7 +194,8 @@ def test_whole_numbers_that_the_strategy_changes_reach_every_client(tmp_path: Pa
         Counting(fraction_evaluate=0.0), method=gf.top_k(keep=0.5), downlink=gf.top_k(keep=0.2)
     )
     first = ArrayRecord({"w": Array(np.ones(50, np.float32)), "count": Array(np.array(0))})
-    chosen.start(InProcessGrid(app, 2), first, 8)
+    result = chosen.start(InProcessGrid(app, 2), first, 8)
+    assert int(result.arrays["count"].numpy()) == 8 // 3
     assert counts == [number // 3 for number in range(8) for _ in range(2)]
     whole = [record["downlink_bytes"] > 2 * 200 for record in chosen.history]
     assert whole == [True, False, False, True, False, False, True, False]

@@ -35,7 +35,8 @@ class Downlink:
         self._link: downlink.Downlink | None = None
         self._shown: tuple[ArrayRecord, int] | None = None
         """The strategy's model that the view moved to last, and in which round."""
-        self._whole = ArrayRecord()
+        self.whole = ArrayRecord()
+        """The view as a client gets it that holds none."""
         self._ready: dict[int, Sent] = {}
         self._scale = way.scale(layout.dim, exchange.schedule) if isinstance(way, Method) else 1.0
 
@@ -68,10 +69,10 @@ class Downlink:
             if self._others_changed(whole):
                 self._link.state.held.clear()  # whole numbers travel with the whole view
         self._shown, self._ready = now, {}
-        self._whole = whole if not self.is_compressed else self._view_as(whole)
+        self.whole = whole if not self.is_compressed else self._view_as(whole)
 
     def _others_changed(self, whole: ArrayRecord) -> bool:
-        return any(whole[name].data != self._whole[name].data for name in self._layout.fixed)
+        return any(whole[name].data != self.whole[name].data for name in self._layout.fixed)
 
     def _view_as(self, whole: ArrayRecord) -> ArrayRecord:
         floats = self._layout.record(self.view, self._layout.types)
@@ -98,11 +99,11 @@ class Downlink:
         assert self._link is not None, "a model must be shown first"
         base = self._link.state.held.get(node)
         if base is None:
-            return Sent(self._whole)
+            return Sent(self.whole)
         if base not in self._ready:
             delivery = self._link.delivery(base)
             whole = delivery.kind == "whole"
-            self._ready[base] = Sent(self._whole) if whole else Sent(from_delivery(delivery), base)
+            self._ready[base] = Sent(self.whole) if whole else Sent(from_delivery(delivery), base)
         if self._ready[base].base is None:
             self.forget(node)  # until it says that the whole arrived
         return self._ready[base]

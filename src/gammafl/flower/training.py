@@ -187,7 +187,7 @@ class Training:
         compressed = self.begun and self.down.is_compressed and self.last is not None
         if not compressed or self.last is None or not same_data(arrays, self.last.record):
             return arrays
-        return self.layout.record(self.down.view)
+        return self.down.whole
 
     def is_whole(self, base: Base) -> bool:
         """Whether the strategy sent all tensors, and not a part of them."""
