@@ -241,3 +241,18 @@ def test_stc_both_ways_is_its_authors_algorithm() -> None:
     assert state.down is not None
     np.testing.assert_allclose(state.down.view, weights, atol=1e-4)
     np.testing.assert_allclose(state.model, weights + rest, atol=1e-4)
+
+
+def test_a_view_of_half_precision_comes_as_near_as_its_tensors_can_hold() -> None:
+    """What is finer than they can hold is never chosen, or it would take the place of others for ever."""
+
+    def half(vector: Vector) -> Vector:
+        return vector.astype(np.float16).astype(np.float32)
+
+    rng = np.random.default_rng(0)
+    model = rng.standard_normal(1000).astype(np.float32) * np.where(np.arange(1000) < 50, 1000, 0.1).astype(np.float32)
+    way = gf.top_k(keep=0.05)
+    downlink = Downlink(way, ViewState.of(way, np.zeros(1000, np.float32)), rounding=half)
+    for t in range(60):
+        downlink.move(model, gf.Moment(key=t))
+    assert downlink.view.tobytes() == half(model).tobytes()

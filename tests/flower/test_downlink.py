@@ -237,3 +237,80 @@ def test_a_way_down_that_nobody_knows_is_refused_in_words() -> None:
         strategy(downlink="half")
     with pytest.raises(gf.InputError, match="level 'run' steers what clients send"):
         strategy(downlink="ht:level=run")
+
+
+def test_a_model_that_is_only_evaluated_moves_nobodys_view(tmp_path: Path) -> None:
+    """Clients evaluate it as it is, and train from the view of the model that is trained."""
+
+    class EvaluatingAnother(FedAvg):
+        def configure_evaluate(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Any:
+            other = to_record(task, np.full(50, -1000, np.float32))
+            return super().configure_evaluate(server_round, other, config, grid)
+
+    task = Quadratic()
+    models: dict[str, list[bytes]] = {"train": [], "evaluate": []}
+
+    def look(message: Message, context: Context, call_next: Any) -> Message:
+        got = from_record(message.content.array_records["arrays"])
+        models[message.metadata.message_type].append(got.tobytes())
+        return call_next(message, context)
+
+    def trained(inner: FedAvg, folder: str) -> list[bytes]:
+        models["train"].clear()
+        chosen = gammafl.flower.Compressed(inner, method=gf.top_k(keep=0.5), downlink=gf.top_k(keep=0.2))
+        chosen.start(InProcessGrid(quadratic_app(task, tmp_path / folder, [look]), 4), start, 5)
+        return list(models["train"])
+
+    start = to_record(task, np.zeros(50, np.float32))
+    alone = trained(FedAvg(fraction_evaluate=0.0), "alone")
+    assert trained(EvaluatingAnother(), "another") == alone
+    assert set(models["evaluate"]) == {np.full(50, -1000, np.float32).tobytes()}
+
+
+def test_several_models_in_a_round_are_each_sent_as_they_are(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One view can't stand for two models: a client never trains from a mixture of them."""
+
+    class TwoGroups(FedAvg):
+        def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Any:
+            for message in super().configure_train(server_round, arrays, config, grid):
+                group = message.metadata.dst_node_id % 2
+                content = RecordDict(dict(message.content))
+                content["arrays"] = to_record(task, np.full(50, 100 * group + server_round, np.float32))
+                yield Message(content, message.metadata.dst_node_id, message.metadata.message_type)
+
+    task, seen = Quadratic(), []
+
+    def look(message: Message, context: Context, call_next: Any) -> Message:
+        number = int(message.content.config_records["config"]["server-round"])  # type: ignore[arg-type]
+        wanted = 100 * (context.node_id % 2) + number
+        seen.append((from_record(message.content.array_records["arrays"]) == wanted).all())
+        return call_next(message, context)
+
+    grid = InProcessGrid(quadratic_app(task, tmp_path, [look]), 4)
+    inner = TwoGroups(fraction_evaluate=0.0)
+    chosen = gammafl.flower.Compressed(inner, method=gf.fedavg(), downlink=gf.top_k(keep=0.1))
+    chosen.start(grid, to_record(task, np.zeros(50, np.float32)), 4)
+    assert len(seen) == 16
+    assert all(seen)
+    assert "sends several models in one round" in caplog.text
+
+
+@pytest.mark.parametrize("way", ["changes", "stc:keep=0.2"])
+def test_a_client_that_lost_its_model_before_an_evaluation_is_left_out_of_it(way: str, tmp_path: Path) -> None:
+    """A strategy of one's own gets replies with metrics alone; the client takes part again in the next round."""
+
+    class Own(FedAvg):
+        def aggregate_train(self, server_round: int, replies: Any) -> Any:
+            next(tmp_path.rglob("1.model")).unlink()
+            return super().aggregate_train(server_round, replies)
+
+        def aggregate_evaluate(self, server_round: int, replies: Any) -> Any:
+            counts.append(len([reply.content.metric_records["metrics"] for reply in replies]))
+            return None
+
+    counts: list[int] = []
+    grid = InProcessGrid(quadratic_app(Quadratic(), tmp_path), 4)
+    chosen = gammafl.flower.Compressed(Own(), method=gf.top_k(keep=0.5), downlink=way)
+    chosen.start(grid, to_record(Quadratic(), np.zeros(50, np.float32)), 3)
+    assert counts == [3, 3, 3]
+    assert [len(record["clients"]) for record in chosen.history] == [4, 4, 4]

@@ -36,7 +36,7 @@ UNITS: dict[str, int | Fraction] = {
 """Bytes of each unit."""
 
 EXAMPLE = '"64 kB/upload", "20 MB/run", "2 kB/s", or several with commas between'
-NUMBER = r"(\d+(?:\.\d+)?(?:[eE]\+?\d+)?)"
+NUMBER = r"([0-9]+(?:\.[0-9]+)?(?:[eE]\+?[0-9]{1,2})?)"
 SIZE = re.compile(NUMBER + r"\s*([A-Za-z]+)\s*/\s*(upload|run|s)")
 SECONDS = re.compile(NUMBER + r"\s*s\s*/\s*round")
 LARGEST = 2**62

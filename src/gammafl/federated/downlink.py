@@ -165,7 +165,7 @@ class Downlink:
         if self.way == "full":
             state.view = model
         elif isinstance(self.way, Method):
-            update = self.way(model - state.view, moment)
+            update = self.way(self._rounding(model) - state.view, moment)  # what tensors can't hold is never sent
             if len(update):
                 state.version += 1
                 payload = encode(update, self._positions)

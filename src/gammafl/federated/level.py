@@ -133,11 +133,13 @@ class Controller:
         if allowance is None or spending is None or left is None or self._by_threshold:
             return None
         size = allowance.form.dim - allowance.form.whole
+        if not size:
+            return None
         if spending.entry_bytes is None:
             entries: float = allowance.form.most_entries(left)
         else:
             entries = (left - allowance.form.smallest) / max(spending.entry_bytes, 1 / 8)
-        return min(max(entries, 1.0), size) / max(1, size)
+        return min(max(entries, 1.0), size) / size
 
     @property
     def most_bytes(self) -> int | None:
@@ -203,7 +205,7 @@ class Controller:
         allowance, before = self._allowance, self._state.spending
         if allowance is None or before is None:
             return None
-        form, sent = allowance.form, sum(upload.payload_bytes for upload in uploads)
+        form, sent = allowance.form, self._charged(uploads)
         entries = sum(upload.kept for upload in uploads) * (form.dim - form.whole)
         entry_bytes = max(0.0, sent - len(uploads) * form.smallest) / entries if entries else before.entry_bytes
         spent, closed, rounds = before.bytes + sent, self._state.rounds + 1, self._rounds
@@ -215,6 +217,19 @@ class Controller:
             entry_bytes=entry_bytes,
             lands=before.lands or closed >= rounds - landing,
         )
+
+    def _charged(self, uploads: Sequence[Sent]) -> int:
+        """The bytes of the round's uploads, where no client alone can use up what the others may send."""
+        sizes = [upload.payload_bytes for upload in uploads]
+        most = FACTOR * max(median(sizes or [0]), self._left_for_an_upload() or 0.0)
+        least = 0 if self._allowance is None else self._allowance.form.most_bytes(1)
+        return sum(min(size, max(int(most), least)) for size in sizes)
+
+    def observe_more(self, uploads: Sequence[Sent]) -> None:
+        """These uploads of the round that was closed last counted as well."""
+        if (spending := self._state.spending) is not None:
+            more = {"bytes": spending.bytes + self._charged(uploads), "uploads": spending.uploads + len(uploads)}
+            self._state = self._state.model_copy(update={"spending": spending.model_copy(update=more)})
 
     def _found(self, moment: Moment, uploads: Sequence[Sent]) -> list[float]:
         """λ/shape(t) of the uploads that tell their λ."""

@@ -216,6 +216,12 @@ class ServerExchange:
             self.say(warning)
         return warnings
 
+    def count_more(self, arrivals: Sequence[Arrival]) -> None:
+        """`arrivals` of the round that was closed last are in the model too; before the next offers."""
+        sent = [Sent.of(arrival.update, self.layout, arrival.answer.report, arrival.payload) for arrival in arrivals]
+        self.level.observe_more(sent)
+        self.count(arrivals)
+
     def count(self, arrivals: Sequence[Arrival]) -> None:
         """`arrivals` are in the model; also those of the round that was closed last, before the next offers."""
         for arrival in arrivals:

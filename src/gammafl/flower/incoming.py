@@ -74,8 +74,7 @@ class Incoming:
 
     def _read_evaluated(self, replies: list[Message]) -> list[Message]:
         """All for a strategy of one's own; for Flower's those that it can average, or the others would end the run."""
-        for reply in replies:
-            self._note_version(reply)
+        replies = [reply for reply in replies if not self._without_model(reply)]
         self._warn_of_arrays(replies)
         key = self.training.terms.weight_key
         if key is None:
@@ -215,17 +214,22 @@ class Incoming:
 
         return make
 
-    def _note_version(self, reply: Message) -> None:
-        """Which version an evaluating client has stored; our record is none of the app's business."""
-        if reply.has_error():
-            return
+    def _without_model(self, reply: Message) -> bool:
+        """Whether an evaluating client had no model to evaluate; notes which version it has stored.
+
+        Our record is none of the app's business.
+        """
+        if reply.has_error() or not self.training.begun:
+            return False
         try:
             answer = Holding.read(reply.content)
         except GammaflError:
-            return
-        if answer is not None:
-            self._note_holding(reply.metadata.src_node_id, answer)
-            del reply.content[KEY]
+            return False
+        if answer is None:
+            return False
+        self._note_holding(reply.metadata.src_node_id, answer)
+        del reply.content[KEY]
+        return answer.wants_full
 
     def _note_holding(self, node: int, answer: Holding) -> None:
         if answer.wants_full:

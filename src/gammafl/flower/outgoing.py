@@ -53,6 +53,8 @@ class Outgoing:
             self._begin(content.array_records[key], content)
         base = training.base(content.array_records[key], key)
         require(node not in training.open.bases, f"the strategy sent node {node} two models to train in one round")
+        if any(other is not base for other in training.open.bases.values()):
+            training.note_several()
         training.open.bases[node] = base
         self._write_rate(content)
         known = training.exchange.receipts.receipt(node) is not None
@@ -66,7 +68,7 @@ class Outgoing:
         key = training.model_key(content)
         if key is None or not content.array_records[key].keys() <= set(training.layout.names):
             return
-        base = training.base(content.array_records[key], key)
+        base = training.base(content.array_records[key], key, leads=not training.has_view)
         if training.terms.downlink == "full":
             content[key] = base.sent
         else:
@@ -77,7 +79,7 @@ class Outgoing:
         """The model as the way down has it, or the strategy's own where that is a part, or one for some nodes."""
         training, layout = self.training, self.training.layout
         whole = training.is_whole(base)
-        stores = whole and base is training.last and training.terms.downlink != "full"
+        stores = whole and base is training.last and (training.has_view or training.terms.downlink == "changes")
         if stores:
             training.down.show(base.record, base.vector, base.sent)
         content[base.key], version = training.down.sent(node) if stores else (base.sent, None)

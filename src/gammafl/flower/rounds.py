@@ -134,7 +134,7 @@ class Rounds:
         more = [self._left.pop(node) for node in sorted(given & self._left.keys())] if result[0] is not None else []
         if more:
             exchange, record = self.training.exchange, self.history[-1]
-            exchange.count(more)
+            exchange.count_more(more)
             record["clients"] += [exchange.label(arrival) for arrival in more]
             record["kept"] += sum(len(arrival.update) for arrival in more)
             record["uplink_bytes"] += sum(len(arrival.payload) for arrival in more)
@@ -155,8 +155,8 @@ class Rounds:
         layout = self.training.layout
         if isinstance(self.averaging, NoAverage) or set(arrays) != set(layout.names):
             return
-        down = self.training.down
-        model = down.view if down.is_compressed else layout.flatten(arrays, "the strategy's model")
+        held = self.training.has_view
+        model = self.training.down.view if held else layout.flatten(arrays, "the strategy's model")
         state = self._average = self._average or ServerState(model)
         state.model, state.round = model, self.training.exchange.round
         server.average(state, self.averaging, self.training.terms.rounds)
@@ -170,7 +170,7 @@ class Rounds:
         """The round is over: its record goes into the history and the ledger."""
         exchange, down, last = self.training.exchange, self.training.down, self.training.last
         labels, asked = [exchange.label(arrival) for arrival in counted], len(exchange.asked)
-        apart = down.distance(last.vector) if down.is_compressed and last is not None else None
+        apart = down.distance(last.vector) if self.training.has_view and last is not None else None
         closed = self.training.close(counted)
         self._pending = False
         if len(self.failures) < MOST_FAILURES:

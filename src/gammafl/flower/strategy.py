@@ -231,7 +231,7 @@ class Compressed(Strategy):
     def server_arrays(self) -> ArrayRecord | None:
         """The strategy's own model, where clients hold another one, which is the result (docs/downlink.md); or None."""
         training = self.training
-        return training.as_it_began(training.last.record) if training.down.is_compressed and training.last else None
+        return training.as_it_began(training.last.record) if training.has_view and training.last else None
 
     def _finish(self, grid: Grid) -> None:
         """Clients may forget; and a training in which nothing ever counted is no success."""

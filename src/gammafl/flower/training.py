@@ -131,6 +131,10 @@ class Training:
         self.open = OpenRound()
         self.last: Base | None = None
         """The model that was sent last to all."""
+        self.several = False
+        """Whether a round ever had several models."""
+        self._other: Base | None = None
+        """Another model that was sent, to some or to be evaluated."""
         self._parts: tuple[Layout, ServerExchange, Downlink] | None = None
 
     def begin(self, layout: Layout, exchange: ServerExchange) -> None:
@@ -160,9 +164,27 @@ class Training:
             raise InputError("the strategy has sent no model to train yet")
         return self._parts
 
-    def base(self, record: ArrayRecord, key: str) -> Base:
-        """The model of a message; one object for all messages with the same model."""
-        known = {id(base): base for base in (self.last, *self.open.bases.values()) if base is not None}
+    @property
+    def has_view(self) -> bool:
+        """Whether clients hold something else than the strategy's model."""
+        return self.begun and self.down.is_compressed and not self.several
+
+    def note_several(self) -> None:
+        """One view can't stand for several models: from now on each is sent as it is."""
+        if self.has_view:
+            LOG.warning(
+                "gammafl: the strategy sends several models in one round, so that from now on they go down whole: one"
+                " compressed view can't stand for them all"
+            )
+        self.several = True
+
+    def base(self, record: ArrayRecord, key: str, leads: bool = True) -> Base:
+        """The model of a message; one object for all messages with the same model.
+
+        One that `leads` is the next round's, if it is the first of the round.
+        """
+        bases = (self.last, self._other, *self.open.bases.values())
+        known = {id(base): base for base in bases if base is not None}
         for base in known.values():
             if base.key == key and same_data(base.record, record):
                 return base
@@ -172,20 +194,21 @@ class Training:
         vector = layout.flatten(record, "the strategy's model", record.keys())
         require_finite(vector, "the strategy's model")
         base = Base(record, vector, self.as_it_began(record), key)
-        if not self.open.bases:
+        if leads and not self.open.bases:
             self.last = base
+        else:
+            self._other = base
         return base
 
     def move(self, arrays: ArrayRecord) -> None:
         """The strategy made a new model: what clients hold moves towards it, where that is another one."""
-        if self.down.is_compressed and self.last is not None and arrays.keys() == set(self.layout.names):
+        if self.has_view and self.last is not None and arrays.keys() == set(self.layout.names):
             base = self.base(arrays, self.last.key)
             self.down.show(base.record, base.vector, base.sent)
 
     def as_held(self, arrays: ArrayRecord) -> ArrayRecord:
         """The strategy's model as clients hold it once they get the next message."""
-        compressed = self.begun and self.down.is_compressed and self.last is not None
-        if not compressed or self.last is None or not same_data(arrays, self.last.record):
+        if not self.has_view or self.last is None or not same_data(arrays, self.last.record):
             return arrays
         return self.down.whole
 
