@@ -14,7 +14,7 @@ from gammafl.config.layers import make_config, result_settings
 from gammafl.config.schema import RunConfig
 from gammafl.experiments.grid import Trial
 from gammafl.experiments.rows import Row, training_row
-from gammafl.runs.directory import RunDirectory
+from gammafl.runs.directory import RunDirectory, file_digest, own_files
 from gammafl.runs.progress import Progress, Status
 from gammafl.tasks.registry import settings_of
 
@@ -45,8 +45,9 @@ class TrainingJob:
 
     @property
     def config_digest(self) -> str:
-        text = json.dumps(result_settings(self.config), sort_keys=True, default=str)
-        return sha256(text.encode()).hexdigest()[:12]
+        text = json.dumps(result_settings(self.config), sort_keys=True, default=str).encode()
+        files = b"".join(file_digest(name) for name in own_files(self.config).values())
+        return sha256(text + files).hexdigest()[:12]
 
     def run(self, progress: Progress) -> Row:
         from gammafl.runs.execute import execute  # loads torch

@@ -27,7 +27,8 @@ class Sent(NamedTuple):
 class Downlink:
     """The server's part, over Flower: a node says itself which version of the view it has stored.
 
-    The view moves once a round, when the strategy has made its model or when the first message is made (`show`).
+    The view moves once a round, when the strategy has made its model or when the first message is made (`show`); once
+    more where the strategy changes its model in between.
     """
 
     def __init__(self, way: Way, layout: Layout, exchange: ServerExchange) -> None:

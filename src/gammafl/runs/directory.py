@@ -14,6 +14,7 @@ from pathlib import Path
 
 from gammafl.config.layers import make_config, read_toml, result_settings, to_toml
 from gammafl.config.link_trace import is_trace, read_trace
+from gammafl.config.schema import RunConfig
 from gammafl.config.simulation import DIGESTS, AnyConfig, SimulationConfig, make_simulation_config
 from gammafl.core.errors import InputError
 from gammafl.federated.records import RoundRecord, Summary
@@ -65,7 +66,7 @@ class RunDirectory:
                 continue
             with _reading(path, "remove it"):
                 noted = path.read_bytes()
-            if noted != _digest(name):
+            if noted != file_digest(name):
                 raise InputError(
                     f"{name.partition(':')[0]} has changed since the run in {self.path} began; choose another --out,"
                     f" or remove {path} if it still means the same"
@@ -74,10 +75,8 @@ class RunDirectory:
 
     def _own_files(self, config: AnyConfig) -> dict[Path, str]:
         """Where the digest of each file of the user's own is noted that the run is made from."""
-        if isinstance(config, SimulationConfig):
-            return {}
-        own = {"task.sha256": config.task, "method.sha256": config.method, "link.sha256": config.link or ""}
-        return {self.path / file: name for file, name in own.items() if is_file(name) or is_trace(name)}
+        names = {} if isinstance(config, SimulationConfig) else own_files(config)
+        return {self.path / f"{kind}.sha256": name for kind, name in names.items()}
 
     def config(self) -> AnyConfig:
         """What run it is."""
@@ -124,7 +123,7 @@ class RunDirectory:
             if not self.holds(config):
                 with storing(self.config_file, "start the run again"):
                     for path, name in self._own_files(config).items():
-                        write_atomically(path, _digest(name))
+                        write_atomically(path, file_digest(name))
                     heading = SIMULATION_HEADING if isinstance(config, SimulationConfig) else HEADING
                     noted = f"{ARITHMETIC}{arithmetic}\n" if arithmetic else ""
                     write_atomically(self.config_file, (heading + noted + to_toml(config)).encode())
@@ -183,7 +182,13 @@ class Ledger:
         return os.fstat(self.stream.fileno()).st_size
 
 
-def _digest(name: str) -> bytes:
+def own_files(config: RunConfig) -> dict[str, str]:
+    """The files of the user's own that a run is made from: its task, its method, its links."""
+    own = {"task": config.task, "method": config.method, "link": config.link or ""}
+    return {kind: name for kind, name in own.items() if is_file(name) or is_trace(name)}
+
+
+def file_digest(name: str) -> bytes:
     """Of a user's own file, or of a trace of links."""
     return (read_trace(Path(name)).digest if is_trace(name) else digest_of(name)).encode()
 
