@@ -190,7 +190,7 @@ def test_methods_of_installed_packages_are_read_and_a_broken_one_is_named_when_a
     points = [Point(name="theirs", value=theirs), Point(name="broken", value=ImportError("no module named lost"))]
     monkeypatch.setattr(registry, "REGISTRY", dict(REGISTRY))
     monkeypatch.setattr(registry, "entry_points", lambda group: points if group == "gammafl.methods" else [])
-    registry._load.cache_clear()
+    registry.load.cache_clear()
     try:
         assert names() == [*OURS, "theirs"]
         assert method_named("theirs:keep=0.25").compressor == gf.TopK(0.25)
@@ -198,7 +198,7 @@ def test_methods_of_installed_packages_are_read_and_a_broken_one_is_named_when_a
             method_named("broken")
     finally:
         registry._broken.clear()
-        registry._load.cache_clear()
+        registry.load.cache_clear()
 
 
 def test_listing_methods_loads_no_torch() -> None:

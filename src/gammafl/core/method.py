@@ -6,20 +6,19 @@ from typing import Any
 import numpy as np
 
 from gammafl.core.arrays import Vector
-from gammafl.core.compressors import Compressor, Dense, GammaFedHT, HardThreshold, TopK
+from gammafl.core.compressors import Compressor
 from gammafl.core.errors import InputError, require
 from gammafl.core.inputs import floats_of
 from gammafl.core.levels import Level
 from gammafl.core.memory import ErrorFeedback, Memory
 from gammafl.core.moment import Moment, Schedule
 from gammafl.core.sparse import SparseUpdate
-from gammafl.core.values import Exact, Half, Ternary, Values
+from gammafl.core.values import Exact, Values
 
 Setting = str | int | float | bool | None
 """A hyperparameter as one types it."""
 
-PROVEN = (Dense, HardThreshold, GammaFedHT, TopK, Exact, Half, Ternary)
-"""Parts for which tests hold that sent + rest = vector. A method of these needs no look at every message."""
+PACKAGE = __name__.partition(".")[0]
 
 ROUNDING = 2.0**-20
 """How far sent + rest may be from the vector, relative to the three: a few roundings of float32."""
@@ -34,6 +33,7 @@ class Method:
     settings   what the factory was given; None where the method was put together by hand
 
     >>> from gammafl.core.compressors import TopK
+    >>> from gammafl.core.values import Ternary
     >>> Method(TopK(100), values=Ternary())
     Method(TopK(k=100, scope='global'), values=Ternary())
     """
@@ -92,8 +92,11 @@ class Method:
 
     @property
     def proven(self) -> bool:
-        """Whether compressor and values are ours, where tests hold that sent + rest = vector."""
-        return type(self.compressor) in PROVEN and type(self.values) in PROVEN
+        """Whether compressor and values are ours, where tests hold that sent + rest = vector.
+
+        Such a method needs no look at every message.
+        """
+        return is_ours(type(self.compressor)) and is_ours(type(self.values))
 
     def scale(self, dim: int, schedule: Schedule) -> float:
         """What the compressor's threshold is multiplied by, in a run over `schedule` with a model of `dim` elements."""
@@ -143,7 +146,7 @@ class Method:
 
     def _rounded_values(self, exact: SparseUpdate, moment: Moment) -> Vector:
         values = self.values.round(exact, self.compressor.parts(exact.dim, moment))
-        if type(self.values) not in PROVEN:
+        if not is_ours(type(self.values)):
             name, shape = type(self.values).__name__, exact.values.shape
             fits = isinstance(values, np.ndarray) and values.shape == shape and values.dtype.kind == "f"
             require(fits, f"{name}.round must return {len(exact)} floats as a numpy vector, one for each value")
@@ -202,6 +205,11 @@ class Method:
             )
         left = not self.leaves_a_rest and bool(rest.any())
         require(not left, f"{name} says leaves_a_rest = False but left something; remove that line")
+
+
+def is_ours(kind: type[Any]) -> bool:
+    """Whether a part of methods is a class of this package."""
+    return kind.__module__.partition(".")[0] == PACKAGE
 
 
 def as_method(value: Any) -> Method:

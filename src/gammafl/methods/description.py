@@ -8,28 +8,29 @@ its parts are ours.
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
+from inspect import isabstract
 from typing import Any
 
-from gammafl.core.compressors import Dense, GammaFedHT, HardThreshold, TopK
+from gammafl.core.compressors import Compressor
 from gammafl.core.errors import GammaflError, InputError, require
-from gammafl.core.levels import PaperLevel, RunLevel, UploadLevel
-from gammafl.core.memory import ErrorFeedback, NoMemory
-from gammafl.core.method import Method
-from gammafl.core.values import Exact, Half, Ternary
-from gammafl.methods.registry import REGISTRY, Entry, entry_named, named, wire_name
-
-KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (
-        *(Dense, HardThreshold, GammaFedHT, TopK),
-        *(Exact, Half, Ternary),
-        *(ErrorFeedback, NoMemory),
-        *(UploadLevel, RunLevel, PaperLevel),
-    )
-}
-"""All parts that are ever made from a description."""
+from gammafl.core.levels import Level
+from gammafl.core.memory import Memory
+from gammafl.core.method import Method, is_ours
+from gammafl.core.values import Values
+from gammafl.methods.registry import REGISTRY, Entry, entry_named, load, named, wire_name
 
 PARTS = ("compressor", "memory", "values", "level")
+
+
+@cache
+def kinds() -> dict[str, type[Any]]:
+    """All parts that are ever made from a description, by name: the dataclasses of this package."""
+    load()
+    found: list[type[Any]] = [Compressor, Memory, Values, Level]
+    for kind in found:
+        found += kind.__subclasses__()
+    return {kind.__name__: kind for kind in found if is_ours(kind) and is_dataclass(kind) and not isabstract(kind)}
 
 
 def describe(method: Method) -> str:
@@ -83,7 +84,7 @@ def _registered(name: str) -> Entry:
 
 
 def _table(value: Any) -> Any:
-    if is_dataclass(value) and type(value) is KINDS.get(type(value).__name__):
+    if is_dataclass(value) and type(value) is kinds().get(type(value).__name__):
         return {"kind": type(value).__name__} | {f.name: _table(getattr(value, f.name)) for f in fields(value)}
     if value is None or isinstance(value, str | int | float):
         return value
@@ -96,7 +97,7 @@ def _table(value: Any) -> Any:
 def _value(table: Any) -> Any:
     if isinstance(table, dict):
         kind = table.pop("kind", None)
-        if kind not in KINDS:
+        if kind not in kinds():
             raise InputError(f"no kind {kind!r}; install the same gammafl on server and clients")
-        return KINDS[kind](**{name: _value(part) for name, part in table.items()})
+        return kinds()[kind](**{name: _value(part) for name, part in table.items()})
     return table

@@ -148,7 +148,7 @@ def entry_named(name: str) -> Entry:
     name = split_expression(name)[0]
     if is_file(name):
         return _entry_of_file(name)
-    _load()
+    load()
     if name in _broken:
         raise InputError(f"the method {name!r} of an installed package can't be loaded ({_broken[name]})")
     if name not in REGISTRY:
@@ -240,7 +240,7 @@ def colours_of(methods: Sequence[str]) -> dict[str, str]:
 
 def names() -> list[str]:
     """All registered names, ours first."""
-    _load()
+    load()
     return [*OURS, *(name for name in REGISTRY if name not in OURS)]
 
 
@@ -259,7 +259,7 @@ _broken: dict[str, str] = {}
 
 
 @cache
-def _load() -> None:
+def load() -> None:
     """Ours, then those of installed packages."""
     for file in OURS.values():
         import_module(f"gammafl.methods.{file}")
