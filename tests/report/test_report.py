@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from gammafl.federated.records import Summary
 from gammafl.federated.units import show_bytes
 from gammafl.report.charts import Chart, printed, save
 from gammafl.report.estimates import Estimate, HeatMap, heat_map_panel, intervals_panel
-from gammafl.report.lines import Axis, Line, coloured, lines_panel
+from gammafl.report.lines import Axis, Line, coloured, lines_panel, spread
 from gammafl.report.tables import TextTable, comparison_table
 from gammafl.runs.progress import Bars, JsonLines, Lines, Status
 
@@ -151,12 +152,23 @@ def ends_of(spec: dict[str, Any]) -> list[dict[str, Any]]:
     return list(text["data"]["values"])
 
 
-@given(st.lists(st.floats(0.2, 0.9), min_size=2, max_size=8))
-def test_names_at_the_ends_of_lines_do_not_overlap(last: list[float]) -> None:
+@settings(deadline=None)
+@given(st.lists(st.floats(0.2, 0.9), min_size=2, max_size=30))
+def test_names_of_lines_do_not_overlap_and_stay_beside_the_plot(last: list[float]) -> None:
     lines = [line(f"line {i}", [0.1, value]) for i, value in enumerate(last)]
-    ends = sorted(end["metric"] for end in ends_of(lines_panel("", lines, [ITERATIONS], [METRIC]).views[0].spec))
-    reach = 100 * (max(last) - 0.1)
-    assert all(above - below > 0.04 * reach for below, above in pairwise(ends))
+    spec = lines_panel("", lines, [ITERATIONS], [METRIC]).views[0].spec
+    pixel = 100 * (max(last) - 0.1) / spec["height"]
+    names = sorted(end["metric"] for end in ends_of(spec))
+    assert all(above - below > 13 * pixel for below, above in pairwise(names))  # of letters of 11 pixels
+    assert 10 - pixel < names[0] < names[-1] < 100 * max(last) + pixel
+
+
+@given(st.lists(st.floats(0, 1), max_size=9))
+def test_names_with_room_enough_stay_where_they_are_and_others_keep_their_order(heights: list[float]) -> None:
+    moved = spread(heights, 0.1)
+    assert [sorted(moved).index(height) for height in moved] == list(np.argsort(np.argsort(heights, kind="stable")))
+    apart = [0.05 + 0.101 * i for i in range(len(heights))]
+    assert spread(apart, 0.1) == pytest.approx(apart)
 
 
 def test_lines_keep_their_own_colours_where_these_tell_them_apart_and_others_get_free_ones() -> None:

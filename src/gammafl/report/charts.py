@@ -21,6 +21,8 @@ DASHES = {"solid": [1, 0], "dash": [6, 4], "dot": [2, 3], "dashdot": [8, 3, 2, 3
 
 HOVER = "hover"
 """The name of layers that answer a mouse."""
+LEADERS = "leaders"
+"""The name of layers that lead from lines to their names."""
 WIDTH, HEIGHT = 430, 300
 """Pixels of a panel in print."""
 CONFIG: Spec = {
@@ -103,7 +105,9 @@ def printed(chart: Chart) -> Spec:
     for panel in chart.panels:
         spec = _with_data(panel.views[0].spec, panel.datasets)
         params.update({param["name"]: _unbound(param) for param in spec.pop("params", [])})
-        spec["layer"] = [layer for layer in spec["layer"] if layer.get("name") != HOVER]
+        for layer in (layers := [layer for layer in spec["layer"] if layer.get("name") != HOVER]):
+            layer.pop("name", None)  # panels share their layers' names, and Vega-Lite would share their data
+        spec["layer"] = layers
         if len(chart.panels) > 1 and panel.title:
             spec["title"] = {"text": panel.title, "offset": 8}
         if len(chart.panels) == 1:

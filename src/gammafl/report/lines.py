@@ -2,18 +2,32 @@
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import mean
 from typing import Any
 
-from gammafl.report.charts import COLOURS, DASHES, HEIGHT, HOVER, MUTED, Panel, Spec, View, altair_module, specification
+from gammafl.report.charts import (
+    COLOURS,
+    DASHES,
+    HEIGHT,
+    HOVER,
+    LEADERS,
+    MUTED,
+    Panel,
+    Spec,
+    View,
+    altair_module,
+    specification,
+)
 
 MARKED = 12
 """A line of at most this many points has each of them marked."""
-LABEL_GAP = 0.047
-"""The least distance of two labels at the ends of lines, as a share of the height."""
-LABEL_WIDTH = 0.3
-"""Labels further apart than this share of the width do not meet."""
+LABEL_HEIGHT = 14
+"""Pixels from the name of a line to the next one; names are a column beside the plot."""
+LEADER = 12
+"""Pixels from the plot to the names."""
 
 
 @dataclass(frozen=True)
@@ -140,12 +154,14 @@ def _lines_spec(
     )
     layers = []
     if any(y.key in line.low for line in lines):
-        band = base.mark_area(opacity=0.13, line=False)
+        band = base.mark_area(opacity=min(0.13, 1 / len(lines)), line=False)
         layers.append(band.encode(y=_position("y", y, "_low"), y2=f"{y.key}_high", color=colour))
     layers.append(base.mark_line(strokeWidth=1.8, clip=True).encode(color=colour, strokeDash=dash))
     layers.append(base.mark_point(filled=True, size=34, opacity=1).transform_filter("datum.dot").encode(color=marked))
-    ends = _chosen(alt.Chart(alt.Data(values=list(_ends(lines, x, y)))), menus)
-    text = ends.mark_text(align="left", dx=6, fontSize=11).encode(x=across, y=up, text="line:N", color=colour)
+    ends = _chosen(alt.Chart(alt.Data(values=list(_ends(lines, x, y)))), menus).encode(color=colour)
+    leader = ends.mark_rule(opacity=0.5, strokeWidth=0.7, x2Offset=LEADER).properties(name=LEADERS)
+    layers.append(leader.encode(x=across, x2=alt.value("width"), y=_position("y", y, "_end"), y2=y.key))
+    text = ends.mark_text(align="left", dx=LEADER + 2, fontSize=11).encode(x=alt.value("width"), y=up, text="line:N")
     shown = [alt.Tooltip("line:N", title=" ")]
     shown += [alt.Tooltip(f"{axis.key}:Q", title=axis.button or axis.label, format=",.4~g") for axis in (x, y)]
     shown += [alt.Tooltip("hint:N", title="setting")] if any(line.hints for line in lines) else []
@@ -154,7 +170,7 @@ def _lines_spec(
     for number, (factor, levels) in enumerate(menus.items()):
         choice = alt.binding_select(options=list(levels), name=f"{factor} ")
         params.append(alt.param(name=f"menu{number}", value=levels[0], bind=choice))
-    return specification(alt.layer(*layers, text, hover).add_params(*params), HEIGHT)
+    return specification(alt.layer(*layers, text, hover).add_params(*params), _height(lines))
 
 
 def _chosen(chart: Any, menus: Mapping[str, Sequence[str]]) -> Any:
@@ -168,49 +184,57 @@ def _chosen(chart: Any, menus: Mapping[str, Sequence[str]]) -> Any:
 def _position(channel: str, axis: Axis, suffix: str = "") -> Any:
     alt = altair_module()
     domain: Any = list(axis.domain) if axis.domain else alt.Undefined
-    scale = alt.Scale(type="log", nice=False, domain=domain) if axis.log else alt.Scale(zero=False, domain=domain)
+    scale = (
+        alt.Scale(type="log", nice=False, domain=domain)
+        if axis.log
+        else alt.Scale(zero=False, nice=False, domain=domain)
+    )
     words = axis.label + (" (log scale)" if axis.log else "")
     look = alt.Axis(format="~s" if channel == "x" else ".4~g", tickCount=6, labelOverlap="greedy", titlePadding=8)
     return getattr(alt, channel.upper())(f"{axis.key}{suffix}:Q", title=words, scale=scale, axis=look)
 
 
-@dataclass
-class _End:
-    """Where a line's name stands: its height on the y axis' scale."""
-
-    height: float
-    x: float
-    line: Line
-
-
 def _ends(lines: Sequence[Line], x: Axis, y: Axis) -> Iterator[dict[str, Any]]:
-    """Where the lines' names stand: beside their last points, moved apart where they would overlap."""
-    drawn = [source.get(y.key, ()) for line in lines for source in (line.values, line.low, line.high)]
-    values = [y.scale * v for column in drawn for v in column if math.isfinite(v)]
-    values = [value for value in values if value > 0 or not y.log]
-    if not values:
-        return
-    low, high = y.domain or (min(values), max(values))
+    """Where lines end (`_end`), and at which height their names stand beside the plot: near their ends, apart."""
     to = math.log10 if y.log else float
-    gap = LABEL_GAP * ((to(high) - to(low)) or 1.0)
-    along = math.log10 if x.log else float
-    widths = [along(x.scale * v) for line in lines for v in line.values.get(x.key, ()) if v > 0 or not x.log]
-    width = max(widths, default=0.0) - min(widths, default=0.0)
-    places = {tuple(sorted(line.place.items())) for line in lines}
-    for place in sorted(places):
-        ends: list[_End] = []
-        for line in lines:
-            last = _last_point(line, x, y) if tuple(sorted(line.place.items())) == place else None
-            if last is not None:
-                ends.append(_End(to(last[1]), last[0], line))
-        ends.sort(key=lambda end: end.height)
-        for i, end in enumerate(ends):
-            for below in ends[:i]:
-                if abs(along(end.x) - along(below.x)) < LABEL_WIDTH * (width or 1.0):
-                    end.height = max(end.height, below.height + gap)
-        for end in ends:
-            at = {x.key: _number(end.x), y.key: _number(10**end.height if y.log else end.height)}
-            yield {"line": end.line.label, **end.line.place, **at}
+    for place in dict.fromkeys(tuple(line.place.items()) for line in lines):
+        here = [line for line in lines if tuple(line.place.items()) == place]
+        drawn = [v for line in here for source in (line.values, line.low, line.high) for v in source.get(y.key, ())]
+        heights = [to(y.scale * v) for v in drawn if math.isfinite(v) and (v > 0 or not y.log)]
+        ends = [(line, end) for line in here if (end := _last_point(line, x, y)) is not None]
+        low, high = (to(v) for v in y.domain) if y.domain else (min(heights, default=0), max(heights, default=0))
+        reach = (high - low) or 1.0
+        apart = LABEL_HEIGHT / _height(lines)
+        names = spread([(to(end[1]) - low) / reach for _, end in ends], apart)
+        for (line, end), height in zip(ends, names, strict=True):
+            at = low + reach * height
+            where = {x.key: end[0], f"{y.key}_end": end[1], y.key: 10**at if y.log else at}
+            yield {"line": line.label, **line.place, **{key: _number(value) for key, value in where.items()}}
+
+
+def _height(lines: Sequence[Line]) -> int:
+    """Of a plot, in pixels: there is room for the names of all lines that are seen at once."""
+    seen = Counter(tuple(line.place.items()) for line in lines)
+    return max(HEIGHT, LABEL_HEIGHT * max(seen.values(), default=0))
+
+
+def spread(heights: Sequence[float], gap: float) -> list[float]:
+    """`heights` within 0 and 1, moved as little as possible so that each is `gap` from the next (least squares).
+
+    >>> [round(height, 2) for height in spread([0.5, 0.5, 0.1], 0.1)]
+    [0.45, 0.55, 0.1]
+    """
+    order = sorted(range(len(heights)), key=lambda i: heights[i])
+    blocks: list[list[float]] = []  # of neighbours that touch, as if each were moved down by the gaps below it
+    for rank, i in enumerate(order):
+        blocks.append([heights[i] - rank * gap])
+        while len(blocks) > 1 and mean(blocks[-2]) >= mean(blocks[-1]):
+            above = blocks.pop()
+            blocks[-1] += above
+    room = max(0.0, 1 - (len(heights) - 1) * gap)
+    level = [min(max(mean(block), 0.0), room) for block in blocks for _ in block]
+    moved = {i: level[rank] + rank * gap for rank, i in enumerate(order)}
+    return [moved[i] for i in range(len(heights))]
 
 
 def _last_point(line: Line, x: Axis, y: Axis) -> tuple[float, float] | None:

@@ -31,7 +31,9 @@
     spec.width = "container";
     spec.autosize = { type: "fit-x", contains: "padding" };
     spec.padding = { left: 2, top: 6, bottom: 4, right: 16 };
-    if (narrow && plot.legend.length) spec.layer = spec.layer.filter((layer) => layer.mark.type !== "text");
+    // Names beside the lines: a phone has no room for them, and on another scale they would meet. The legend has them too.
+    const unnamed = plot.legend.length && (narrow || state.logs.y !== undefined);
+    if (unnamed) spec.layer = spec.layer.filter((layer) => layer.mark.type !== "text" && layer.name !== "leaders");
     for (const param of spec.params || []) if (param.name in state.menus) param.value = state.menus[param.name];
     for (const param of spec.params || []) if (param.name === "hidden") param.value = [...state.hidden];
     for (const layer of plot.logs ? spec.layer : []) for (const channel of ["x", "y"]) {
