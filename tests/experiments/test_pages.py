@@ -148,7 +148,7 @@ def test_rows_with_a_part_of_another_type_are_one_line_or_shown(key: str, wrong:
 
 def test_results_of_an_earlier_version_are_told_how_to_become_rows(tmp_path: Path) -> None:
     (tmp_path / "study.json").write_text("{}")
-    with pytest.raises(InputError, match="gammafl redraw"):
+    with pytest.raises(InputError, match="convert_study_json"):
         sections_of([tmp_path], KNOWN)
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from gammafl.experiments.claims import verdicts
-from gammafl.experiments.convert import rows_of_study_json
 from gammafl.experiments.runner import Options, plan_campaign
 from gammafl.experiments.store import charts_of, load_rows, tables_text
 from gammafl.paper.catalogue import KNOWN
+from tools.convert_study_json import rows_of_study_json
 
 RESULTS = sorted(path.parent for path in Path(__file__).parents[2].glob("results/*/rows.jsonl"))
 

@@ -15,12 +15,14 @@ from rich.console import Console
 from rich.progress import Progress as RichProgress
 from rich.progress import TextColumn
 
-from gammafl.federated.records import Summary
+from gammafl.experiments.compare import COMPARE
+from gammafl.experiments.rows import Rows, training_row
+from gammafl.federated.records import RoundRecord, Summary
 from gammafl.federated.units import show_bytes
 from gammafl.report.charts import Chart, printed, save
 from gammafl.report.estimates import Estimate, HeatMap, heat_map_panel, intervals_panel
 from gammafl.report.lines import Axis, Line, coloured, lines_panel, spread
-from gammafl.report.tables import TextTable, comparison_table
+from gammafl.report.tables import TextTable
 from gammafl.runs.progress import Bars, JsonLines, Lines, Status
 
 
@@ -59,9 +61,27 @@ def summary(method: str, seed: int, last: float, uplink: float, evaluations: int
     )
 
 
+def compared(*summaries: Summary) -> TextTable:
+    """The table of `gammafl compare`."""
+    rows = [
+        training_row("", {"task": "logistic-mini", "method": s.method}, s, [RoundRecord.model_validate(ROUND)])
+        for s in summaries
+    ]
+    levels = {"task": ["logistic-mini"], "method": list(dict.fromkeys(s.method for s in summaries))}
+    table = COMPARE.tables[0](Rows("compare", levels, rows))
+    assert table is not None
+    return table
+
+
+ROUND = {
+    "round": 1, "iteration": 5, "participants": [0], "train_loss": 1.0, "kept": 1, "uplink_bytes": 8,
+    "metric": 0.5, "loss": 1.0,
+}  # fmt: skip
+
+
 def test_a_comparison_shows_mean_and_spread_and_how_much_less_than_fedavg_was_sent() -> None:
-    runs = [summary("fedavg", 0, 0.9, 1000), summary("ht", 0, 0.80, 40), summary("ht", 1, 0.84, 60)]
-    rows = {row[0]: row[1:] for row in comparison_table("t", runs).rows}
+    table = compared(summary("fedavg", 0, 0.9, 1000), summary("ht", 0, 0.80, 40), summary("ht", 1, 0.84, 60))
+    rows = {row[0]: row[1:] for row in table.rows}
     assert rows["HT"] == ["82.00% ±2.83", "82.00% ±2.83", "83.00% ±2.83", "–", "1.00%", "50 B", "20.0×"]
     assert rows["FedAVG"][0] == "90.00%"
 
@@ -70,8 +90,7 @@ def test_a_comparison_shows_mean_and_spread_and_how_much_less_than_fedavg_was_se
     ("counts", "words"), [([100, 100], "best of 100"), ([40, 100], "best of 40 to 100"), ([100, None], "best")]
 )
 def test_the_best_is_shown_with_the_number_of_looks_and_how_it_was_picked(counts: list[int | None], words: str) -> None:
-    runs = [summary("ht", seed, 0.8, 40, count) for seed, count in enumerate(counts)]
-    table = comparison_table("t", runs)
+    table = compared(*(summary("ht", seed, 0.8, 40, count) for seed, count in enumerate(counts)))
     assert table.columns[3] == words
     assert "picked on the test set" in table.note
 

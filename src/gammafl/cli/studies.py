@@ -118,9 +118,8 @@ def report(
 def redraw(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH…", help="Directories of studies and comparisons.")],
 ) -> None:
-    """Tables and pictures again from the rows of finished studies; a study.json of 0.1 becomes rows first."""
-    from gammafl.experiments.convert import OLD, rows_of_study_json
-    from gammafl.experiments.rows import FILE, write_rows
+    """Tables and pictures again from the rows of finished studies."""
+    from gammafl.experiments.pages import need_rows
     from gammafl.experiments.store import draw_study, load_rows
     from gammafl.files.disk_errors import storing
     from gammafl.paper.catalogue import KNOWN
@@ -129,10 +128,7 @@ def redraw(
     need_charts()
     for path in paths:
         with storing(path, "run it again"):
-            if not (path / FILE).exists() and (path / OLD).exists():
-                write_rows(path, rows_of_study_json(path, KNOWN))
-            if not (path / FILE).exists():
-                raise InputError(f"{path} holds no rows of a study (rows.jsonl)")
+            need_rows(path, "no rows of a study (rows.jsonl)")
             _, pictures = draw_study(path, *load_rows(path, KNOWN))
         print(f"{path}: {', '.join(['tables.md', *(picture.name for picture in pictures)])}")
 

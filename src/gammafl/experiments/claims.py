@@ -9,9 +9,11 @@ verdict is taken here, in one place and by the same rule for all:
                                 since any one of them refutes the claim
     not decided at this noise   everything else; always with a single seed
 
-The constructors below make the usual claims: `beats`, `close_to`, `sends_less`, `grows_with`, `has_exponent`.
+The constructors below make the usual claims: `beats`, `close_to`, `sends_less`, `grows_with`, `ratio_is` and
+`has_exponent`.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,7 +21,7 @@ from typing import Any, Literal
 
 from gammafl.experiments.intervals import CONFIDENCE, Interval, holm, interval, p_value, slope
 from gammafl.experiments.labels import label
-from gammafl.experiments.rows import Key, Rows, Samples, difference
+from gammafl.experiments.rows import Key, Rows, Samples, difference, ratio
 
 Answer = Literal["holds", "does not hold", "not decided at this noise"]
 HOLDS: Answer = "holds"
@@ -28,8 +30,9 @@ OPEN: Answer = "not decided at this noise"
 
 Place = Mapping[str, str]
 """Factor → level, of some factors."""
-Lookup = Callable[[Rows, Place], float | None]
-"""A number that depends on the place in the grid, such as the paper's own."""
+Side = Literal["above", "below"]
+Printed = Callable[[Rows, Place, Place], float | None]
+"""The paper's own number for a pair of places."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +45,14 @@ class Part:
 
     label: str
     samples: Mapping[int, float]
-    side: Literal["above", "below"] = "above"
+    side: Side = "above"
     limit: float = 0.0
     unit: str = ""
     paper: float | None = None
     exact: bool = False
 
     @property
-    def wrong_side(self) -> Literal["above", "below"]:
+    def wrong_side(self) -> Side:
         return "below" if self.side == "above" else "above"
 
     @property
@@ -151,8 +154,8 @@ def beats(
     *others: str | Place,
     by: Sequence[str] = (),
     key: str = "last_mean",
-    more_than: float | Lookup = 0.0,
-    paper: Callable[[Rows, Place, Place], float | None] | None = None,
+    more_than: float | Callable[[Rows], float] = 0.0,
+    paper: Printed | None = None,
     name: Callable[[Place, Place], str] | None = None,
     only: Place | None = None,
     tasks: tuple[str, ...] = (),
@@ -170,28 +173,31 @@ def beats(
 
     def parts(rows: Rows) -> list[Part]:
         unit = "loss" if key == "last_loss" else scale_of(rows)[1]
+        limit = more_than(rows) if callable(more_than) else more_than
         made = []
         for other in others:
-            for cell in rows.cells(*by, **(only or {})) if by else [{}]:
-                a, b = {**at(first), **cell}, {**at(other), **cell}
-                text = name(a, b) if name else _versus(first, other) + words_of(cell)
-                limit = more_than(rows, cell) if callable(more_than) else more_than
-                printed = paper(rows, a, b) if paper else None
-                made.append(Part(text, lead(rows, a, b, key), "above", limit or 0.0, unit, printed))
+            for cell, a, b in _pairs(rows, first, other, by, only):
+                versus = " − ".join(label(place.get("method", "")) for place in (a, b)) + words_of(cell)
+                text, printed = name(a, b) if name else versus, paper(rows, a, b) if paper else None
+                made.append(Part(text, lead(rows, a, b, key), "above", limit, unit, printed))
         return made
 
     return Claim(sentence, source, parts, tasks)
 
 
-def _versus(first: str | Place, second: str | Place) -> str:
-    return " − ".join(label(at(place).get("method", "")) for place in (first, second))
+def _pairs(
+    rows: Rows, first: str | Place, second: str | Place, by: Sequence[str], only: Place | None = None
+) -> list[tuple[Place, Place, Place]]:
+    """A cell of the factors `by`, and both places in it."""
+    cells = rows.cells(*by, **(only or {})) if by else [{}]
+    return [(cell, {**at(first), **cell}, {**at(second), **cell}) for cell in cells]
 
 
 def close_to(
     sentence: str, source: str, first: str | Place, second: str | Place, within: Mapping[str, float], **how: Any
 ) -> Claim:
     """`first` loses at most `within` (task → points) to `second`; else as `beats`."""
-    return beats(sentence, source, first, second, more_than=lambda rows, cell: -within[rows.task], **how)
+    return beats(sentence, source, first, second, more_than=lambda rows: -within[rows.task], **how)
 
 
 def sends_less(
@@ -201,16 +207,14 @@ def sends_less(
     second: str,
     by: Sequence[str] = (),
     key: str = "value_bytes_per_client",
-    paper: Callable[[Rows, Place, Place], float | None] | None = None,
+    paper: Printed | None = None,
 ) -> Claim:
     """`first` sends less than `second`, as a percentage of the second."""
 
     def parts(rows: Rows) -> list[Part]:
         made = []
-        for cell in rows.cells(*by) if by else [{}]:
-            a, b = {**at(first), **cell}, {**at(second), **cell}
-            ours, theirs = rows.by_seed(key, **a), rows.by_seed(key, **b)
-            saved = {seed: -100 * value / theirs[seed] for seed, value in difference(ours, theirs).items()}
+        for cell, a, b in _pairs(rows, first, second, by):
+            saved = ratio(rows.by_seed(key, **a), rows.by_seed(key, **b), lambda share: 100 * (1 - share))
             printed = paper(rows, a, b) if paper else None
             made.append(Part(f"sent less by{words_of(cell)}", saved, "above", 0.0, "%", printed))
         return made
@@ -219,20 +223,27 @@ def sends_less(
 
 
 def grows_with(
-    sentence: str,
-    source: str,
-    samples: Callable[[Rows], Mapping[str, Samples]],
-    unit: str,
-    name: str = "at {1} − at {0}",
+    sentence: str, source: str, samples: Callable[[Rows], Mapping[str, Samples]], unit: str, name: str
 ) -> Claim:
     """What `samples` gives, level → seed → number, grows from each level to the next."""
 
     def parts(rows: Rows) -> list[Part]:
-        levels = samples(rows)
         return [
-            Part(name.format(low, high), difference(levels[high], levels[low]), unit=unit)
-            for low, high in pairwise(levels)
+            Part(name.format(low, high), difference(above, below), unit=unit)
+            for (low, below), (high, above) in pairwise(samples(rows).items())
         ]
+
+    return Claim(sentence, source, parts)
+
+
+def ratio_is(
+    sentence: str, source: str, ratios: Callable[[Rows], Mapping[str, Samples]], side: Side, limit: float = 1.0
+) -> Claim:
+    """What `ratios` gives, part → seed → ratio, is on this side of `limit`; in log10, which is nearly normal."""
+
+    def parts(rows: Rows) -> list[Part]:
+        logs = {name: {seed: math.log10(r) for seed, r in one.items() if r > 0} for name, one in ratios(rows).items()}
+        return [Part(f"log10 of {name}", samples, side, math.log10(limit)) for name, samples in logs.items()]
 
     return Claim(sentence, source, parts)
 
@@ -240,9 +251,13 @@ def grows_with(
 def exponents(rows: Rows, key: Key, along: str, last: int = 0, **cell: str) -> Samples:
     """Seed → p of `key` ∝ level^p, over the levels of the factor `along`, or the `last` of them."""
     levels = sorted(rows.levels.get(along, ()), key=float)[-last:]
-    each = [rows.by_seed(key, **cell, **{along: level}) for level in levels]
-    seeds = set.intersection(*(set(one) for one in each)) if len(each) > 1 else set()
-    series = {seed: [one[seed] for one in each] for seed in sorted(seeds)}
+    return slopes({level: rows.by_seed(key, **cell, **{along: level}) for level in levels})
+
+
+def slopes(levels: Mapping[str, Samples]) -> Samples:
+    """Seed → p of y ∝ level^p; `levels` are level → seed → y. Seeds with a y that is not above 0 are left out."""
+    seeds = sorted(set.intersection(*map(set, levels.values()))) if len(levels) > 1 else []
+    series = {seed: [samples[seed] for samples in levels.values()] for seed in seeds}
     return {seed: slope([float(level) for level in levels], y) for seed, y in series.items() if min(y) > 0}
 
 
@@ -251,20 +266,14 @@ def has_exponent(
     source: str,
     samples: Callable[[Rows], Samples],
     name: str,
-    above: Lookup | None = None,
-    below: Lookup | None = None,
-    paper: Lookup | None = None,
+    limits: Callable[[Rows], Mapping[Side, float]],
+    paper: Callable[[Rows], float] | None = None,
     tasks: tuple[str, ...] = (),
 ) -> Claim:
     """The fitted exponents, seed → p, are above and below these limits."""
 
     def parts(rows: Rows) -> list[Part]:
-        found, printed = samples(rows), paper(rows, {}) if paper else None
-        limits: list[tuple[Literal["above", "below"], Lookup | None]] = [("above", above), ("below", below)]
-        return [
-            Part(name, found, side, limit(rows, {}) or 0.0, paper=printed)
-            for side, limit in limits
-            if limit is not None
-        ]
+        found, printed = samples(rows), paper(rows) if paper else None
+        return [Part(name, found, side, limit, paper=printed) for side, limit in limits(rows).items()]
 
     return Claim(sentence, source, parts, tasks)

@@ -5,81 +5,104 @@ from dataclasses import dataclass
 from statistics import mean, stdev
 
 from gammafl.experiments.claims import Place, scale_of
+from gammafl.experiments.labels import label
 from gammafl.experiments.rows import Rows
-from gammafl.federated.units import show_bytes
+from gammafl.federated.units import show_bytes, show_metric
 from gammafl.report.tables import TextTable, best_of
 
-
-@dataclass(frozen=True)
-class Column:
-    """A heading, and the text of a cell."""
-
-    heading: str | Callable[[Rows], str]
-    show: Callable[[Rows, Place], str]
-
-    def title(self, rows: Rows) -> str:
-        return self.heading(rows) if callable(self.heading) else self.heading
+Words = str | Callable[[Rows], str]
+"""A text, or one that depends on the rows."""
 
 
-@dataclass(frozen=True)
-class GridTable:
-    """A row for each place of the grid that the factors `by` span and that has runs; `name` is its first column."""
-
-    title: Callable[[Rows], str]
-    head: str
-    by: Sequence[str]
-    name: Callable[[Place], str]
-    columns: Sequence[Column]
-    note: str = ""
-
-    def __call__(self, rows: Rows) -> TextTable | None:
-        places = [cell for cell in rows.cells(*self.by) if rows.pick(**cell)]
-        lines = [[self.name(cell), *(column.show(rows, cell) for column in self.columns)] for cell in places]
-        headings = [self.head, *(column.title(rows) for column in self.columns)]
-        return TextTable(self.title(rows), headings, lines, self.note) if lines else None
-
-
-def spread(key: str, heading: str | Callable[[Rows], str], scale: float | None = None, digits: int = 2) -> Column:
-    """'82.91 ±0.31' over the seeds; by default in points where the metric is accuracy."""
-
-    def show(rows: Rows, cell: Place) -> str:
-        factor = scale_of(rows)[0] if scale is None else scale
-        return shown([factor * value for value in rows.by_seed(key, **cell).values()], digits)
-
-    return Column(heading, show)
-
-
-def shown(values: Sequence[float], digits: int = 2) -> str:
-    """Mean and, of several, ± standard deviation."""
-    if not values:
-        return "–"
-    text = f"{mean(values):.{digits}f}"
-    return text if len(values) == 1 else f"{text} ±{stdev(values):.{digits}f}"
-
-
-def best() -> Column:
-    """The best of all evaluations, with the number of evaluations it was picked from."""
-    return spread("best", lambda rows: best_of(row.figures.get("evaluations") for row in rows.finished))
-
-
-def size(key: str, heading: str) -> Column:
-    """Bytes, the mean over the seeds."""
-
-    def show(rows: Rows, cell: Place) -> str:
-        values = rows.by_seed(key, **cell).values()
-        return show_bytes(mean(values)) if values else "–"
-
-    return Column(heading, show)
+def words(text: Words, rows: Rows) -> str:
+    return text(rows) if callable(text) else text
 
 
 def titled(text: str = "", seeds: bool = True) -> Callable[[Rows], str]:
     """'table3: logistic-fmnist, 10 seeds'."""
 
     def title(rows: Rows) -> str:
-        about = [rows.task, *([text] if text else []), *([rows.seeds_in_words()] if seeds else [])]
+        about = [rows.task, text, rows.seeds_in_words() if seeds else ""]
         return f"{rows.study}: {', '.join(filter(None, about))}"
 
     return title
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading, the text of a cell, and whether there is such a column at all."""
+
+    heading: Words
+    show: Callable[[Rows, Place], str]
+    when: Callable[[Rows], bool] = lambda rows: True
+
+
+@dataclass(frozen=True)
+class GridTable:
+    """A row for each place of the grid that the factors `by` span and that has runs; `name` is its first column."""
+
+    by: Sequence[str]
+    columns: Sequence[Column]
+    note: Words = ""
+    head: str = ""
+    name: Callable[[Place], str] = lambda cell: " ".join(map(label, cell.values()))
+    title: Words = titled()  # noqa: RUF009
+
+    def __call__(self, rows: Rows) -> TextTable | None:
+        columns = [column for column in self.columns if column.when(rows)]
+        places = [cell for cell in rows.cells(*self.by) if rows.pick(**cell)]
+        lines = [[self.name(cell), *(column.show(rows, cell) for column in columns)] for cell in places]
+        headings = [self.head or ", ".join(self.by), *(words(column.heading, rows) for column in columns)]
+        return TextTable(words(self.title, rows), headings, lines, words(self.note, rows)) if lines else None
+
+
+def mean_of_seeds(key: str, heading: Words, show: Callable[[float], str], **when: Callable[[Rows], bool]) -> Column:
+    """The mean of a figure over the seeds; '–' where there is none."""
+
+    def text(rows: Rows, cell: Place) -> str:
+        values = rows.by_seed(key, **cell).values()
+        return show(mean(values)) if values else "–"
+
+    return Column(heading, text, **when)
+
+
+def size(key: str, heading: Words, **when: Callable[[Rows], bool]) -> Column:
+    """Bytes, the mean over the seeds."""
+    return mean_of_seeds(key, heading, show_bytes, **when)
+
+
+def spread(key: str, heading: Words, scale: float | None = None, digits: int = 2) -> Column:
+    """'82.91 ±0.31' over the seeds; by default in points where the metric is accuracy."""
+
+    def show(rows: Rows, cell: Place) -> str:
+        factor = scale_of(rows)[0] if scale is None else scale
+        values = [factor * value for value in rows.by_seed(key, **cell).values()]
+        return with_spread(values, lambda value: f"{value:.{digits}f}", digits)
+
+    return Column(heading, show)
+
+
+def metric(key: str, heading: Words) -> Column:
+    """'82.91% ±0.31' over the seeds: the metric with its unit."""
+
+    def show(rows: Rows, cell: Place) -> str:
+        name, scale = str(rows.figure("metric")), scale_of(rows)[0]
+        values = [scale * value for value in rows.by_seed(key, **cell).values()]
+        return with_spread(values, lambda value: show_metric(name, value / scale))
+
+    return Column(heading, show)
+
+
+def with_spread(values: Sequence[float], show: Callable[[float], str], digits: int = 2) -> str:
+    """Mean and, of several, ± standard deviation."""
+    if not values:
+        return "–"
+    return show(mean(values)) + (f" ±{stdev(values):.{digits}f}" if len(values) > 1 else "")
+
+
+def best(rows: Rows) -> str:
+    """The heading of the best of all evaluations: with the number of evaluations it was picked from."""
+    return best_of(row.figures.get("evaluations") for row in rows.finished if "final" in row.figures)
 
 
 def metric_name(rows: Rows, accuracy: str = "accuracy") -> str:

@@ -13,17 +13,20 @@ from typing import Any
 
 from gammafl.core.errors import InputError, require
 from gammafl.core.names import did_you_mean
-from gammafl.experiments.claims import scale_of
+from gammafl.experiments.claims import Place, scale_of
+from gammafl.experiments.columns import Column, GridTable, best, mean_of_seeds, metric, size
 from gammafl.experiments.grid import TASK, Factor, Level, Study
-from gammafl.experiments.row_charts import training_chart
-from gammafl.experiments.rows import Row, Rows
+from gammafl.experiments.row_charts import compresses_down, training_chart
+from gammafl.experiments.rows import Rows
 from gammafl.federated.link import seconds_to, within
 from gammafl.federated.records import Summary
+from gammafl.federated.units import show_duration, show_metric
 from gammafl.files.reading import checked
-from gammafl.methods.registry import entry_named, names, split_expression
-from gammafl.report.tables import TextTable, TimesTo, comparison_table
+from gammafl.methods.registry import entry_named, label_of, names, split_expression
+from gammafl.report.tables import PICKED, count_of, times_less
 
 TARGET = "target"
+UP, DOWN, DENSE = "uplink_bytes_per_client", "downlink_bytes_per_client", "dense_bytes_per_client"
 
 
 def check_methods(methods: Sequence[str]) -> list[str]:
@@ -79,45 +82,95 @@ def summaries_of(rows: Rows) -> list[Summary]:
     return made
 
 
-def _table(rows: Rows) -> TextTable | None:
-    summaries = summaries_of(rows)
-    if not summaries:
-        return None
-    first = summaries[0]
-    title = f"{first.task}: {first.participants} of {first.clients} clients a round, d = {first.dim:,}"
-    return comparison_table(title, summaries, times_to(rows))
-
-
 def with_target(rows: Rows, target: float | None) -> Rows:
     """`rows`, whose table shows the seconds on the link until the metric reaches `target`."""
     return rows if target is None else replace(rows, settings={**rows.settings, TARGET: target})
 
 
-def times_to(rows: Rows) -> TimesTo | None:
-    """Seconds on the link to a common target; None without a link, or where nothing says what the target is."""
+def target_of(rows: Rows) -> float | None:
+    """The metric that is to be reached on the link: as asked, or within 1% of FedAVG's. None without a link."""
     dense = [row.figures["last_mean"] for row in rows.pick(method="fedavg")]
-    linked = all(row.figures.get("link_seconds") is not None for row in rows.finished)
-    if not linked or not (dense or TARGET in rows.settings):
+    if not _linked(rows) or not (dense or TARGET in rows.settings):
         return None
-    higher = scale_of(rows)[1] != "perplexity"
-    target = float(rows.settings.get(TARGET) or within(mean(dense), higher))
-    reached = {
-        method: [seconds_to(_curve(row), target, higher) for row in rows.pick(method=method)]
-        for method in rows.levels["method"]
-    }
-    return TimesTo(target, reached)
+    return float(rows.settings.get(TARGET) or within(mean(dense), _higher(rows)))
 
 
-def _curve(row: Row) -> list[tuple[float, float]]:
-    """The metric over seconds on the link."""
-    return list(zip(row.curve["link_seconds"], row.curve["metric"], strict=True))
+def _higher(rows: Rows) -> bool:
+    return scale_of(rows)[1] != "perplexity"
 
 
+def _linked(rows: Rows) -> bool:
+    return all(row.figures.get("link_seconds") is not None for row in rows.finished)
+
+
+def _time_to_target(rows: Rows, cell: Place) -> str:
+    """The mean over the seeds; '–' where one did not get there."""
+    target = target_of(rows)
+    assert target is not None
+    curves = [zip(row.curve["link_seconds"], row.curve["metric"], strict=True) for row in rows.pick(**cell)]
+    reached = [seconds_to(list(curve), target, _higher(rows)) for curve in curves]
+    return "–" if None in reached else show_duration(mean(seconds for seconds in reached if seconds is not None))
+
+
+def _mean(rows: Rows, key: str, **cell: str) -> float:
+    return mean(rows.by_seed(key, **cell).values())
+
+
+def _full(rows: Rows) -> float:
+    """What FedAVG sends."""
+    return _mean(rows, UP, method="fedavg") if rows.pick(method="fedavg") else mean(_figures(rows, DENSE))
+
+
+def _figures(rows: Rows, key: str) -> list[float]:
+    return [row.figures[key] for row in rows.finished]
+
+
+def _both_less(rows: Rows, cell: Place) -> str:
+    """Both directions against a FedAVG that sends everything both ways."""
+    return times_less(2 * _full(rows), _mean(rows, DOWN, **cell) + _mean(rows, UP, **cell))
+
+
+def _note(rows: Rows) -> str:
+    pairs = [(method, entry_named(method).follows) for method in rows.levels["method"] if method in names()]
+    told = [f"; {label_of(method)} keeps as many entries as {label_of(leader)}" for method, leader in pairs if leader]
+    return (
+        f"{count_of(len(rows.seeds), 'seed')}, {rows.figure('iterations')} iterations; ± over seeds; {PICKED}; uplink"
+        f" measured from encoded messages{''.join(told)}{'; time: of a virtual clock' if _linked(rows) else ''}"
+    )
+
+
+def _title(rows: Rows) -> str:
+    taking_part = f"{rows.figure('participants')} of {rows.figure('clients')} clients a round"
+    return f"{rows.task}: {taking_part}, d = {rows.figure('dim'):,}"
+
+
+TABLE = GridTable(
+    ("method",),
+    (
+        metric("last_mean", lambda rows: f"{rows.figure('metric')}, last {rows.figure('last_count')}"),
+        metric("final", "final"),
+        metric("best", best),
+        metric("averaged", "averaged model"),
+        mean_of_seeds("kept_fraction", "kept", lambda kept: f"{100 * kept:.2f}%"),
+        size(UP, "uplink per client"),
+        Column("less than FedAVG", lambda rows, cell: times_less(_full(rows), _mean(rows, UP, **cell))),
+        size(DOWN, "downlink per client", when=compresses_down),
+        Column("both, less than FedAVG", _both_less, when=compresses_down),
+        mean_of_seeds("link_seconds", "time on the link", show_duration, when=_linked),
+        Column(
+            lambda rows: f"time to {show_metric(rows.figure('metric'), target_of(rows) or 0.0)}",
+            _time_to_target,
+            when=lambda rows: target_of(rows) is not None,
+        ),
+    ),
+    _note,
+    title=_title,
+)
 COMPARE = Study(
     "compare",
     "All methods at equal traffic",
     (Factor(TASK, ()), Factor("method", ())),
-    tables=(_table,),
+    tables=(TABLE,),
     charts=(training_chart("comparison", "all methods at equal traffic"),),
     alone=True,
 )

@@ -4,23 +4,23 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean
 
 from gammafl.config.layers import result_settings
 from gammafl.config.simulation import DIGESTS, AnyConfig
 from gammafl.core.errors import InputError
+from gammafl.experiments.columns import Column, GridTable, best, mean_of_seeds, metric, size
 from gammafl.experiments.row_charts import curves_panel
 from gammafl.experiments.rows import FILE, Row, Rows, training_curve
 from gammafl.experiments.store import Studies, study_section
 from gammafl.federated.records import Summary
-from gammafl.federated.units import show_bytes
 from gammafl.files.atomic import write_atomically
 from gammafl.files.disk_errors import storing
 from gammafl.methods.registry import label_of
 from gammafl.report.page import Section, render
-from gammafl.report.tables import PICKED, TextTable, best_of, spreads
+from gammafl.report.tables import PICKED
 from gammafl.runs.directory import RunDirectory
 
+CONVERT = "python tools/convert_study_json.py"
 POINTS = 300
 """Points of a run's curve on a page of its own, at the most."""
 
@@ -37,17 +37,24 @@ def write_page(paths: Sequence[Path], out: Path, studies: Studies) -> None:
 def sections_of(paths: Sequence[Path], studies: Studies) -> list[Section]:
     sections = []
     for path in paths:
-        if (path / FILE).exists():
+        if not is_run(path):
+            need_rows(path, "no run (config.toml), no comparison and no study (rows.jsonl)")
             sections.append(study_section(path, studies))
-        elif (path / "study.json").exists():
-            raise InputError(f"{path} is of gammafl 0.1; make rows of its study.json with: gammafl redraw {path}")
-        elif not is_run(path):
-            raise InputError(f"{path} holds no run (config.toml), no comparison and no study (rows.jsonl)")
-    return sections + run_sections([path for path in paths if is_run(path) and not (path / FILE).exists()])
+    return sections + run_sections([path for path in paths if is_run(path)])
 
 
 def is_run(path: Path) -> bool:
-    return (path / "config.toml").exists()
+    return (path / "config.toml").exists() and not (path / FILE).exists()
+
+
+def need_rows(path: Path, nothing: str) -> None:
+    """An error of one line where there are no rows; `nothing` is what the directory does not hold either."""
+    if (path / FILE).exists():
+        return
+    if (path / "study.json").exists():
+        how = f"in a clone of the repository, make rows of its study.json with: {CONVERT} {path}"
+        raise InputError(f"{path} is of gammafl 0.1; {how}")
+    raise InputError(f"{path} holds {nothing}")
 
 
 @dataclass(frozen=True)
@@ -109,7 +116,8 @@ def _grouped(runs: Sequence[Loaded]) -> dict[str, list[Loaded]]:
 def _section(title: str, grouped: Mapping[str, Sequence[Loaded]]) -> Section:
     runs = [run for group in grouped.values() for run in group]
     first = runs[0]
-    curves = curves_panel(_rows(grouped), lambda name: name)
+    rows = _rows(grouped)
+    curves, table = curves_panel(rows, lambda name: name), RUNS_TABLE(rows)
     unfinished = sum(run.summary is None for run in runs)
     facts = [
         ("task", first.config.task),
@@ -126,32 +134,35 @@ def _section(title: str, grouped: Mapping[str, Sequence[Loaded]]) -> Section:
         else "",
         facts=facts,
         panels=[curves] if curves else [],
-        tables=[_runs_table(grouped)],
+        tables=[table] if table else [],
         details=[("Configuration", "\n".join(f"# {run.path.name}\n\n{run.config_text()}" for run in runs))],
     )
 
 
 def _rows(grouped: Mapping[str, Sequence[Loaded]]) -> Rows:
-    """Runs as rows, whose only factor is what they are called."""
-    metric = next((run.summary.metric for group in grouped.values() for run in group if run.summary), "metric")
+    """Runs as rows, whose only factor is what they are called; a run that is not finished has no figures."""
+    named = [(name, run) for name, runs in grouped.items() for run in runs]
+    metric_of_all = {"metric": next((run.summary.metric for _, run in named if run.summary), "metric")}
+    figures = [metric_of_all | (run.summary.table() if run.summary else {}) for _, run in named]
     rows = [
-        Row(run.path.name, {"curve": name}, run.config.seed, {"metric": metric}, run.curve)
-        for name, group in grouped.items()
-        for run in group
+        Row(run.path.name, {"run": name}, run.config.seed, figure, run.curve)
+        for (name, run), figure in zip(named, figures, strict=True)
     ]
-    return Rows("runs", {"curve": list(grouped)}, rows)
+    return Rows("runs", {"run": list(grouped)}, rows)
 
 
-def _runs_table(grouped: Mapping[str, Sequence[Loaded]]) -> TextTable:
-    rows = []
-    for name, runs in grouped.items():
-        done = [run.summary for run in runs if run.summary]
-        if not done:
-            rows.append([name, *("–" for _ in range(7))])
-            continue
-        kept, sent = mean(s.kept_fraction for s in done), mean(s.uplink_bytes_per_client for s in done)
-        rows.append([name, str(len(done)), *spreads(done), f"{100 * kept:.3f}%", show_bytes(sent)])
-    metric = next((run.summary.metric for runs in grouped.values() for run in runs if run.summary), "metric")
-    best = best_of(run.summary.evaluations for runs in grouped.values() for run in runs if run.summary)
-    columns = ["run", "seeds", f"{metric}, last", "final", best, "averaged model", "kept", "uplink per client"]
-    return TextTable("Runs", columns, rows, f"{PICKED}; uplink measured from encoded messages; ± over seeds")
+RUNS_TABLE = GridTable(
+    ("run",),
+    (
+        Column("seeds", lambda rows, cell: str(len(rows.by_seed("final", **cell)) or "–")),
+        metric("last_mean", lambda rows: f"{rows.figure('metric')}, last"),
+        metric("final", "final"),
+        metric("best", best),
+        metric("averaged", "averaged model"),
+        mean_of_seeds("kept_fraction", "kept", lambda kept: f"{100 * kept:.3f}%"),
+        size("uplink_bytes_per_client", "uplink per client"),
+    ),
+    f"{PICKED}; uplink measured from encoded messages; ± over seeds",
+    name=lambda cell: cell["run"],
+    title="Runs",
+)

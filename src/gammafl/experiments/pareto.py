@@ -5,7 +5,7 @@ bytes. A point is within x points of FedAVG if the paired difference says so at 
 points of the grid.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import mean
@@ -75,6 +75,10 @@ def pareto(base: Mapping[str, Any], methods: Sequence[str], keeps: Sequence[floa
     )
 
 
+def _name(cell: Place) -> str:
+    return label(cell["method"]) + ("" if cell["keep"] == OWN else f", keep={cell['keep']}")
+
+
 @dataclass(frozen=True)
 class Point:
     """A method at one kept fraction: what it costs, and how far it is from FedAVG by one kind of accuracy."""
@@ -91,38 +95,28 @@ class Point:
     def is_dense(self) -> bool:
         return self.cell["method"] == DENSE
 
-    @property
-    def name(self) -> str:
-        keep = self.cell["keep"]
-        return label(self.cell["method"]) + ("" if keep == OWN else f", keep={keep}")
-
 
 def points(rows: Rows, accuracy: str) -> list[Point]:
     """All points of the grid that have this kind of accuracy."""
     scale = scale_of(rows)[0]
-    dense = {"method": DENSE, "keep": OWN}
     made = []
     for cell in rows.cells("method", "keep"):
-        values = [scale * value for value in rows.by_seed(accuracy, **cell).values()]
-        if values:
+        if values := [scale * value for value in rows.by_seed(accuracy, **cell).values()]:
             costs = {key: list(rows.by_seed(figure, **cell).values()) for key, (figure, _, _) in SIZES.items()}
-            sizes = {key: mean(cost) for key, cost in costs.items() if cost and any(cost)}
+            sizes = {key: mean(cost) for key, cost in costs.items() if any(cost)}
             reach = interval(values)
             band = (reach.low, reach.high) if reach.count > 1 else (reach.mean, reach.mean)
-            gap = list(lead(rows, cell, dense, accuracy).values())
-            made.append(Point(cell, sizes, reach.mean, *band, gap))
+            gap = lead(rows, cell, {"method": DENSE, "keep": OWN}, accuracy)
+            made.append(Point(cell, sizes, reach.mean, *band, list(gap.values())))
     return made
 
 
 def dominated(point: Point, others: Sequence[Point], size: str, higher_is_better: bool) -> bool:
     """Whether another point is at least as good for at most as much, and better in one of the two."""
     sign = 1 if higher_is_better else -1
-    for other in others:
-        if size in other.sizes and size in point.sizes:
-            better, cheaper = sign * (other.value - point.value), point.sizes[size] - other.sizes[size]
-            if better >= 0 and cheaper >= 0 and (better > 0 or cheaper > 0):
-                return True
-    return False
+    both = [other for other in others if size in other.sizes and size in point.sizes]
+    gains = [(sign * (other.value - point.value), point.sizes[size] - other.sizes[size]) for other in both]
+    return any(better >= 0 and cheaper >= 0 and (better > 0 or cheaper > 0) for better, cheaper in gains)
 
 
 def verdicts_within(candidates: Sequence[Point], within: float) -> list[tuple[str, float]]:
@@ -146,51 +140,48 @@ def fewest_bytes(accuracy: str, rows: Rows) -> TextTable | None:
         return None
     within, unit = _within(rows), scale_of(rows)[1]
     judged = list(zip(candidates, verdicts_within(candidates, within), strict=True))
+    columns = _columns(rows, dense, unit)
     lines = []
     for method in dict.fromkeys(point.cell["method"] for point in candidates):
-        passed = [(p, v) for p, v in judged if p.cell["method"] == method and v[0] == HOLDS]
-        if passed:
-            point, (_, corrected) = min(passed, key=lambda one: one[0].sizes["both"])
-            lines.append((point.sizes["both"], _fewest_line(rows, point, dense, corrected)))
-        else:
-            lines.append((float("inf"), [label(method), f"none at {100 * (1 - CONFIDENCE):.0f}%", *["–"] * 6]))
-    columns = [
-        "method",
-        "keep",
-        f"− FedAVG, {unit} [95%]",
-        "p, Holm",
-        "uplink [95%]",
-        "both ways",
-        "less up",
-        "less both",
-    ]
-    columns += ["seconds on the link"] if "seconds" in dense.sizes else []
-    lines.sort(key=lambda line: line[0])
-    rows_ = [line + ["–"] * (len(columns) - len(line)) for _, line in lines]
+        passed = [(p, corrected) for p, (v, corrected) in judged if p.cell["method"] == method and v == HOLDS]
+        best = min(passed, key=lambda one: one[0].sizes["both"], default=None)
+        none = [label(method), f"none at {100 * (1 - CONFIDENCE):.0f}%", *["–"] * (len(columns) - 2)]
+        shown = [show(*best) for show in columns.values()] if best else none
+        lines.append((best[0].sizes["both"] if best else float("inf"), shown))
     return TextTable(
         f"fewest bytes within {within:g} {unit} of FedAVG, {ACCURACIES[accuracy]}: {rows.task},"
         f" {rows.seeds_in_words()}",
-        columns,
-        rows_,
+        list(columns),
+        [line for _, line in sorted(lines, key=lambda one: one[0])],
         f"paired over seeds, Student's t, Holm's correction for {len(candidates)} points; less: than FedAVG, which"
         f" sends {show_bytes(dense.sizes['up'])} and is at {dense.value:.2f} [{dense.low:.2f}, {dense.high:.2f}]",
     )
 
 
-def _fewest_line(rows: Rows, point: Point, dense: Point, corrected: float) -> list[str]:
-    gap, sent = interval(point.gap), interval(list(rows.by_seed(UP, **point.cell).values()))
-    seconds = [show_duration(point.sizes["seconds"])] if "seconds" in point.sizes else []
-    return [
-        label(point.cell["method"]),
-        point.cell["keep"],
-        f"{gap.mean:+.2f} [{gap.low:+.2f}, {gap.high:+.2f}]",
-        f"{corrected:.2g}",
-        f"{show_bytes(sent.mean)} [{show_bytes(max(0.0, sent.low))}, {show_bytes(sent.high)}]",
-        show_bytes(point.sizes["both"]),
-        times_less(dense.sizes["up"], point.sizes["up"]),
-        times_less(dense.sizes["both"], point.sizes["both"]),
-        *seconds,
-    ]
+def _columns(rows: Rows, dense: Point, unit: str) -> dict[str, Callable[[Point, float], str]]:
+    """Heading → the text of a point and its corrected p."""
+
+    def sent(point: Point, p: float) -> str:
+        up = interval(list(rows.by_seed(UP, **point.cell).values()))
+        return f"{show_bytes(up.mean)} [{show_bytes(max(0.0, up.low))}, {show_bytes(up.high)}]"
+
+    def gap(point: Point, p: float) -> str:
+        reach = interval(point.gap)
+        return f"{reach.mean:+.2f} [{reach.low:+.2f}, {reach.high:+.2f}]"
+
+    columns: dict[str, Callable[[Point, float], str]] = {
+        "method": lambda point, p: label(point.cell["method"]),
+        "keep": lambda point, p: point.cell["keep"],
+        f"− FedAVG, {unit} [95%]": gap,
+        "p, Holm": lambda point, p: f"{p:.2g}",
+        "uplink [95%]": sent,
+        "both ways": lambda point, p: show_bytes(point.sizes["both"]),
+        "less up": lambda point, p: times_less(dense.sizes["up"], point.sizes["up"]),
+        "less both": lambda point, p: times_less(dense.sizes["both"], point.sizes["both"]),
+    }
+    if "seconds" in dense.sizes:
+        columns["seconds on the link"] = lambda point, p: show_duration(point.sizes["seconds"])
+    return columns
 
 
 def _verdict(rows: Rows, cell: Place) -> str:
@@ -214,46 +205,30 @@ def _panel(rows: Rows, accuracy: str) -> Panel | None:
     unit = scale_of(rows)[1]
     sizes = [key for key in SIZES if all(key in point.sizes for point in everything)]
     least = {key: min(point.sizes[key] for point in everything) for key in sizes}
-    colours = colours_of(list(rows.levels["method"]))
     lines = []
-    for method in rows.levels["method"]:
-        own = [point for point in everything if point.cell["method"] == method]
-        if own:
-            muted = {s: [dominated(p, everything, s, unit == "points") for p in own] for s in sizes}
-            lines.append(_line(method, own, accuracy, sizes, least, muted, colours[method]))
+    for method, colour in colours_of(list(rows.levels["method"])).items():
+        if not (own := [point for point in everything if point.cell["method"] == method]):
+            continue
+        reference = len(own) == 1 and own[0].cell["keep"] == OWN  # a line to its only point, for all others
+        drawn = [replace(own[0], sizes=least), *own] if reference else own
+        grey = {key: [dominated(p, everything, key, unit == "points") for p in own] for key in sizes}
+        hints = [label(method) if p.cell["keep"] == OWN else f"keep={p.cell['keep']}" for p in own]
+        lines.append(
+            Line(
+                label(method),
+                {key: [p.sizes[key] for p in drawn] for key in sizes} | {accuracy: [p.value for p in drawn]},
+                colour,
+                dash(method),
+                {accuracy: [p.low for p in drawn]},
+                {accuracy: [p.high for p in drawn]},
+                muted={key: [False] * reference + flags for key, flags in grey.items()},
+                hints=[""] * reference + hints,
+            )
+        )
     name = "accuracy (%)" if unit == "points" else unit
     across = [Axis(key, SIZES[key][1], True, button=SIZES[key][2]) for key in sizes]
     up = Axis(accuracy, f"test {name}, {ACCURACIES[accuracy]}", button=ACCURACIES[accuracy])
     return lines_panel(f"{ACCURACIES[accuracy]}; grey: dominated", lines, across, [up])
-
-
-def _line(
-    method: str,
-    own: Sequence[Point],
-    accuracy: str,
-    sizes: Sequence[str],
-    least: Mapping[str, float],
-    muted: Mapping[str, list[bool]],
-    colour: str,
-) -> Line:
-    hints = [point.name if point.cell["keep"] == OWN else f"keep={point.cell['keep']}" for point in own]
-    if len(own) == 1 and own[0].cell["keep"] == OWN:  # a line to its only point: a reference for all the others
-        point = own[0]
-        across = {key: [least[key], point.sizes[key]] for key in sizes}
-        twice = [point.value] * 2, [point.low] * 2, [point.high] * 2
-        values, low, high = ({accuracy: list(column)} for column in twice)
-        grey = {key: [False, *flags] for key, flags in muted.items()}
-        return Line(label(method), across | values, colour, dash(method), low, high, muted=grey, hints=["", *hints])
-    return Line(
-        label(method),
-        {key: [point.sizes[key] for point in own] for key in sizes} | {accuracy: [point.value for point in own]},
-        colour,
-        dash(method),
-        {accuracy: [point.low for point in own]},
-        {accuracy: [point.high for point in own]},
-        muted=muted,
-        hints=hints,
-    )
 
 
 def _chart(rows: Rows) -> Chart | None:
@@ -269,10 +244,7 @@ PARETO = Study(
     tables=(
         *(partial(fewest_bytes, accuracy) for accuracy in ACCURACIES),
         GridTable(
-            lambda rows: f"all points: {rows.task}, {rows.seeds_in_words()}",
-            "method",
             ("method", "keep"),
-            lambda cell: label(cell["method"]) + ("" if cell["keep"] == OWN else f", keep={cell['keep']}"),
             (
                 spread("last_mean", "last"),
                 spread("averaged", "averaged model"),
@@ -285,6 +257,9 @@ PARETO = Study(
             "last: mean of the last evaluations; ± over seeds; bytes are measured from encoded messages, of a client"
             " that takes part in every round. Dominated, and within (at 5% after Holm): by the last accuracy and the"
             " bytes of both ways",
+            head="method",
+            name=_name,
+            title=lambda rows: f"all points: {rows.task}, {rows.seeds_in_words()}",
         ),
     ),
     charts=(_chart,),

@@ -21,7 +21,7 @@ SECONDS = Axis("link_seconds", "seconds on the link", button="seconds")
 LOSS = Axis("loss", "loss on the test set", button="loss")
 KEPT = Axis("kept_fraction", "entries kept (%)", True, 100.0, "kept")
 ERROR = Axis("error", "error", True, button="error")
-IN_LEGEND = ("method", "curve")
+IN_LEGEND = ("method", "curve", "run")
 """Factors whose levels are compared within one plot, if a study has them."""
 MOST_LINES = 8
 REACH = 3
@@ -98,16 +98,19 @@ def training_chart(name: str, text: str) -> MakeChart:
             for method in rows.levels["method"]
             if (found := rows.pick(method=method))
         ]
-        down = any(
-            0 < (row.figures.get("downlink_bytes_per_client") or 0) < row.figures["dense_bytes_per_client"]
-            for row in rows.finished
-        )
-        across = [axis for axis in (ITERATIONS, SENT, *([BOTH] if down else []), SECONDS) if _present(lines, axis)]
+        axes = (ITERATIONS, SENT, *([BOTH] if compresses_down(rows) else []), SECONDS)
+        across = [axis for axis in axes if _present(lines, axis)]
         panels = [lines_panel(f"against {axis.button}", lines, [axis], [metric_axis(rows)]) for axis in across]
         title = title_of(rows, f"{text}, moving average, band from the least to the most")
         return Chart(name, title, panels) if panels else None
 
     return chart
+
+
+def compresses_down(rows: Rows) -> bool:
+    """Whether some clients are sent less than the whole model each time."""
+    sizes = [(row.figures.get("downlink_bytes_per_client") or 0, row.figures) for row in rows.finished]
+    return any(0 < down < figures["dense_bytes_per_client"] for down, figures in sizes)
 
 
 def smoothed(line: Line) -> Line:

@@ -24,7 +24,7 @@ from gammafl.core.errors import InputError
 from gammafl.federated.records import RoundRecord, Summary
 from gammafl.files.atomic import write_atomically
 from gammafl.files.reading import Count, Facts, checked
-from gammafl.report.tables import count_of
+from gammafl.report.tables import counts_of
 
 FILE = "rows.jsonl"
 Value = float | None
@@ -105,9 +105,7 @@ class Rows:
 
     def seeds_in_words(self) -> str:
         """'3 seeds', or '1 to 2 seeds' where some places of the grid have fewer."""
-        counts = Counter(tuple(sorted(row.cell.items())) for row in self.finished).values() or [0]
-        fewest, most = min(counts), max(counts)
-        return count_of(most, "seed") if fewest == most else f"{fewest} to {count_of(most, 'seed')}"
+        return counts_of(Counter(tuple(sorted(row.cell.items())) for row in self.finished).values(), "seed")
 
 
 def _value(row: Row, key: Key) -> Value:
@@ -118,6 +116,11 @@ def _value(row: Row, key: Key) -> Value:
 def difference(first: Mapping[int, float], second: Mapping[int, float]) -> Samples:
     """first − second of each seed that both have: paired, since a seed fixes partition, batches and participants."""
     return {seed: first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())}
+
+
+def ratio(first: Mapping[int, float], second: Mapping[int, float], shown: Callable[[float], float] = float) -> Samples:
+    """first / second of each seed that both have, as `shown`."""
+    return {seed: shown(first[seed] / second[seed]) for seed in sorted(first.keys() & second.keys())}
 
 
 def mean_of(parts: Sequence[Mapping[int, float]]) -> Samples:

@@ -1,14 +1,15 @@
 """A study's directory: its rows, the tables as Markdown, the charts, and what a page shows of them."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gammafl.config.layers import flat
 from gammafl.core.errors import InputError
-from gammafl.experiments.claims import Judged, Verdict, verdicts
+from gammafl.experiments.claims import Verdict, verdicts
 from gammafl.experiments.grid import Study
 from gammafl.experiments.row_charts import curves_panel
 from gammafl.experiments.rows import FILE, Row, Rows, joined, read_rows, write_rows
@@ -16,7 +17,7 @@ from gammafl.experiments.runner import order_of
 from gammafl.federated.units import show_bytes
 from gammafl.report.charts import Chart, Panel, save
 from gammafl.report.page import SIGNS, ClaimCard, Section
-from gammafl.report.tables import TextTable
+from gammafl.report.tables import TextTable, counts_of
 
 if TYPE_CHECKING:
     from gammafl.experiments.runner import Options
@@ -52,13 +53,20 @@ def load_rows(path: Path, studies: Studies) -> tuple[Study, Rows]:
             raise InputError(f"{path / FILE} is of a study {name!r}, which is not known here")
         return order_of(studies[name])
 
-    try:
+    with _reading(path):
         rows = read_rows(path, factors)
+    return studies[rows.study], rows
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Whatever others wrote into the rows is an error of one line."""
+    try:
+        yield
     except InputError:
         raise
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise InputError(f"{path / FILE} is damaged or of another version ({type(error).__name__}: {error})") from None
-    return studies[rows.study], rows
 
 
 def kept_rows(study: Study, task: str, options: "Options") -> Rows:
@@ -102,9 +110,16 @@ def tables_text(study: Study, rows: Rows) -> str:
 
 def study_tables(study: Study, rows: Rows, parts: int | None = None) -> list[TextTable]:
     """The study's own, the runs that diverged, and the verdicts with at most this many of their `parts`."""
-    own = [table for make in study.tables if (table := make(rows)) is not None]
     judged = verdicts(study.claims, rows)
-    return [*own, *diverged_table(rows), *([verdict_table(study, judged, rows, parts)] if judged else [])]
+    return [
+        *own_tables(study, rows),
+        *diverged_table(rows),
+        *([verdict_table(study, judged, rows, parts)] if judged else []),
+    ]
+
+
+def own_tables(study: Study, rows: Rows) -> list[TextTable]:
+    return [table for make in study.tables if (table := make(rows)) is not None]
 
 
 def charts_of(study: Study, rows: Rows) -> list[Chart]:
@@ -138,27 +153,23 @@ def verdict_table(study: Study, judged: Sequence[Verdict], rows: Rows, parts: in
 def study_section(path: Path, studies: Studies) -> Section:
     """What the rows of a directory say, as a section of a page."""
     study, rows = load_rows(path, studies)
-    try:
+    with _reading(path):
         return _section(study, rows)
-    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
-        raise InputError(f"{path / FILE} is damaged or of another version ({type(error).__name__}: {error})") from None
 
 
 def _section(study: Study, rows: Rows) -> Section:
-    on = f" · {rows.task}" if rows.task else ""
-    curves = curves_panel(rows)
     panels = [panel for chart in charts_of(study, rows) for panel in _titled(chart)]
     made = sorted({row.versions for row in rows.all})
     settings = [f"{key} = {value}" for key, value in flat(rows.settings).items()]
     factors = [f"{factor}: {', '.join(levels)}" for factor, levels in rows.levels.items()]
     return Section(
-        f"{study.title}{on}",
+        " · ".join(filter(None, [study.title, rows.task])),
         note="" if rows.quick else study.note,
         warning=QUICK_NOTE if rows.quick else "",
         facts=_facts(study, rows),
         claims=[_card(verdict) for verdict in verdicts(study.claims, rows)],
-        panels=[*panels, *([curves] if curves else [])],
-        tables=[table for make in study.tables if (table := make(rows)) is not None],
+        panels=[*panels, *filter(None, [curves_panel(rows)])],
+        tables=own_tables(study, rows),
         more_tables=[*diverged_table(rows), *([runs_table(rows.finished)] if rows.finished else [])],
         details=[("Versions, settings and factors", "\n".join([*made, *settings, *factors]))],
     )
@@ -184,42 +195,12 @@ def _facts(study: Study, rows: Rows) -> list[tuple[str, str]]:
 
 
 def _card(verdict: Verdict) -> ClaimCard:
-    parts, counts = verdict.parts, Counter(part.answer for part in verdict.parts)
+    claim, parts = verdict.claim, verdict.parts
+    counts = Counter(part.answer for part in parts)
     summary = ", ".join(f"{answer}: {counts[answer]}" for answer in SIGNS if counts[answer])  # type: ignore[index]
-    seeds = sorted({part.interval.count for part in parts} or {0})
-    spread = " – ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
-    words = f"{spread} seed{'' if seeds[-1] == 1 else 's'}" if seeds[-1] else "no runs"
     hidden = f"{len(parts)} parts; {summary}" if len(parts) > PARTS_OPEN else ""
-    return ClaimCard(verdict.claim.sentence, verdict.claim.source, verdict.answer, words, _evidence(parts), hidden)
-
-
-def _evidence(parts: Sequence[Judged]) -> TextTable:
-    """Only columns that say something: a phone is narrow."""
-    units = list(dict.fromkeys(one.part.unit for one in parts))
-    shared = f" ({units[0]})" if len(units) == 1 and units[0] else ""
-    columns = {
-        "where": [one.part.label for one in parts],
-        f"mean{shared}": [_number(one.interval.mean, "" if shared else one.part.unit) for one in parts],
-        "95% interval": [_interval(one) for one in parts],
-        "wanted": [f"{one.part.side} {one.part.limit:g}".replace("-", "−") for one in parts],
-    }
-    if any(one.part.paper is not None for one in parts):
-        columns["paper"] = ["–" if one.part.paper is None else _number(one.part.paper, "") for one in parts]
-    if len(parts) > 1:
-        columns["verdict"] = [one.answer for one in parts]
-    return TextTable("", list(columns), [list(row) for row in zip(*columns.values(), strict=True)])
-
-
-def _number(value: float, unit: str) -> str:
-    return f"{value:+.3g} {unit}".strip().replace("-", "−") if abs(value) < float("inf") else "–"
-
-
-def _interval(one: Judged) -> str:
-    """Of one seed there is none, unless it is no measurement."""
-    if one.part.exact:
-        return "exact"
-    reach = one.interval
-    return f"[{reach.low:+.3g}, {reach.high:+.3g}]".replace("-", "−") if reach.count > 1 else "–"
+    seeds = counts_of([part.interval.count for part in parts], "seed")
+    return ClaimCard(claim.sentence, claim.source, verdict.answer, seeds, [(p.text(), p.answer) for p in parts], hidden)
 
 
 def runs_table(rows: Sequence[Row]) -> TextTable:

@@ -5,7 +5,7 @@ a larger α means a smaller λ_t and more traffic).
 """
 
 from gammafl.experiments.claims import Claim, beats
-from gammafl.experiments.columns import GridTable, size, spread, titled
+from gammafl.experiments.columns import GridTable, size, spread
 from gammafl.experiments.grid import Factor, Level, Study
 from gammafl.experiments.levels import USUALLY_QUICK, tasks
 from gammafl.experiments.row_charts import intervals_of
@@ -45,10 +45,7 @@ ALPHA = Study(
     claims=tuple(claim for pair in zip(_MORE_ACCURATE, _LOWER_LOSS, strict=True) for claim in pair),
     tables=(
         GridTable(
-            titled(),
-            "threshold",
             ("budget", "alpha"),
-            lambda cell: f"α = {cell['alpha']}, {cell['budget']}",
             (
                 spread("last_mean", "accuracy %, last"),
                 spread("averaged", "averaged"),
@@ -57,6 +54,8 @@ ALPHA = Study(
                 size("uplink_bytes_per_client", "uplink per client"),
             ),
             "± over seeds",
+            head="threshold",
+            name=lambda cell: f"α = {cell['alpha']}, {cell['budget']}",
         ),
     ),
     charts=(intervals_of("alpha", "α", "lead of α = 1 ({unit})", *_MORE_ACCURATE),),

@@ -1,7 +1,7 @@
 """The server's averaged model against its last one, for every method: a gain without traffic, and is it the paper's?"""
 
 from gammafl.experiments.claims import Claim, Part, Place, scale_of
-from gammafl.experiments.columns import Column, GridTable, spread, titled
+from gammafl.experiments.columns import Column, GridTable, spread
 from gammafl.experiments.grid import Study
 from gammafl.experiments.labels import label
 from gammafl.experiments.levels import USUALLY_QUICK, classes, methods, tasks
@@ -66,10 +66,7 @@ AVERAGING = Study(
     ),
     tables=(
         GridTable(
-            titled(),
-            "method",
             ("classes", "method"),
-            _word,
             (
                 spread("final", "final"),
                 spread("last_mean", "mean of the last"),
@@ -77,6 +74,8 @@ AVERAGING = Study(
                 Column("paper", _paper),
             ),
             "averaged: mean of the server's models over the last tenth of the rounds; ± over seeds",
+            head="method",
+            name=_word,
         ),
     ),
     charts=(intervals_of("averaging", "averaged server model against the last ones", "gain ({unit})", _FREE_GAIN),),

@@ -2,13 +2,12 @@
 
 import math
 
-from gammafl.experiments.claims import Claim, Part, grows_with, has_exponent
+from gammafl.experiments.claims import Claim, Part, grows_with, has_exponent, slopes
 from gammafl.experiments.columns import GridTable, spread, titled
 from gammafl.experiments.grid import Factor, Level, Study
-from gammafl.experiments.intervals import slope
 from gammafl.experiments.levels import USUALLY_QUICK, tasks
 from gammafl.experiments.row_charts import ITERATIONS, mean_line, title_of
-from gammafl.experiments.rows import Rows, Samples, difference
+from gammafl.experiments.rows import Rows, Samples, difference, ratio
 from gammafl.paper.shared import LOGISTIC, MINI, NON_IID, TASKS, by_task
 from gammafl.report.charts import Chart
 from gammafl.report.lines import Axis, lines_panel
@@ -41,25 +40,12 @@ def _stays_above(rows: Rows) -> list[Part]:
     return [Part(f"HT − FedAVG, {multiple}·λ_0", samples, unit="loss") for multiple, samples in gaps(rows).items()]
 
 
-def _exponents(rows: Rows) -> Samples:
-    """Seed → p of gap ∝ λ^p."""
-    levels = gaps(rows)
-    seeds = set.intersection(*(set(samples) for samples in levels.values())) if len(levels) > 2 else set()
-    series = {seed: [samples[seed] for samples in levels.values()] for seed in sorted(seeds)}
-    return {seed: slope([float(level) for level in levels], y) for seed, y in series.items() if min(y) > 0}
-
-
 def _comes_back(rows: Rows) -> list[Part]:
     baseline = rows.by_seed("last_loss", curve="fedavg")
+    over = {multiple: ratio(gap, baseline, lambda r: 100 * r) for multiple, gap in gaps(rows, "top-k").items()}
     return [
-        Part(
-            f"Top-k over FedAVG, {multiple}·k_0",
-            {seed: 100 * gap / baseline[seed] for seed, gap in samples.items()},
-            "below",
-            100 * NEAR,
-            "% of its loss",
-        )
-        for multiple, samples in gaps(rows, "top-k").items()
+        Part(f"Top-k over FedAVG, {m}·k_0", samples, "below", 100 * NEAR, "% of its loss")
+        for m, samples in over.items()
     ]
 
 
@@ -103,23 +89,22 @@ FIG1 = Study(
             gaps, "loss", "gap at {1}·λ_0 − gap at {0}·λ_0",
         ),
         has_exponent(
-            "In the convex case the distance goes with λ²", "Sec. III-A", _exponents, "exponent p of gap ∝ λ^p",
-            above=lambda rows, cell: 1.5, below=lambda rows, cell: 2.5, tasks=LOGISTIC,
+            "In the convex case the distance goes with λ²", "Sec. III-A", lambda rows: slopes(gaps(rows)),
+            "exponent p of gap ∝ λ^p", lambda rows: {"above": 1.5, "below": 2.5}, tasks=LOGISTIC,
         ),
         Claim(f"Top-k's loss converges to FedAVG's (within {100 * NEAR:g}%)", "Sec. III-A", _comes_back),
     ),
     tables=(
         GridTable(
-            titled(seeds=False),
-            "curve",
             ("curve",),
-            lambda cell: _label(cell["curve"]),
             (
                 spread("last_loss", "loss", 1, 4),
                 spread("last_mean", "accuracy %"),
                 spread("kept_fraction", "kept %", 100, 3),
             ),
             "loss and accuracy: mean of the last evaluations on the test set; λ_0 and k_0 as in the caption of Fig. 1",
+            name=lambda cell: _label(cell["curve"]),
+            title=titled(seeds=False),
         ),
     ),
     charts=(_chart,),

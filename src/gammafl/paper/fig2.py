@@ -141,10 +141,7 @@ FIG2 = Study(
     ),
     tables=(
         GridTable(
-            titled("HT with λ = 1", seeds=False),
-            "setting",
             FACTORS,
-            _word,
             (
                 Column("kept %, first tenth", lambda r, c: f"{100 * _kept(r, c)[0]:.3g}"),
                 Column("most (which tenth)", _most),
@@ -153,6 +150,9 @@ FIG2 = Study(
                 spread("last_mean", "accuracy %"),
             ),
             "kept: entries sent of all entries",
+            head="setting",
+            name=_word,
+            title=titled("HT with λ = 1", seeds=False),
         ),
     ),
     charts=(_chart,),

@@ -1,14 +1,16 @@
 """Fig. 3: accuracy (perplexity) against iterations at #C=2."""
 
+from functools import partial
+
 import numpy as np
 
 from gammafl.experiments.claims import Claim, Part, beats
-from gammafl.experiments.columns import GridTable, best, metric_name, spread, titled
+from gammafl.experiments.columns import GridTable, best, metric_name, spread
 from gammafl.experiments.grid import Study
 from gammafl.experiments.labels import label
 from gammafl.experiments.levels import USUALLY_QUICK, methods, tasks
 from gammafl.experiments.row_charts import training_chart
-from gammafl.experiments.rows import Row, Rows
+from gammafl.experiments.rows import Row, Rows, ratio
 from gammafl.paper.shared import CNN, MINI, TASKS, by_task, paper_gap
 from gammafl.report.tables import PICKED
 
@@ -29,11 +31,9 @@ def iterations_to(row: Row, accuracy: float) -> float:
 def _faster_than_ht(rows: Rows) -> list[Part]:
     parts = []
     for accuracy, paper in FASTER.items():
-        ours, theirs = (
-            rows.by_seed(lambda row: iterations_to(row, accuracy), method=method)  # noqa: B023
-            for method in ("gamma-fedht", "ht")
-        )
-        saved = {seed: 100 * (1 - ours[seed] / theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())}
+        needed = partial(iterations_to, accuracy=accuracy)
+        ours, theirs = (rows.by_seed(needed, method=method) for method in ("gamma-fedht", "ht"))
+        saved = ratio(ours, theirs, lambda share: 100 * (1 - share))
         parts.append(Part(f"iterations to {accuracy}% saved over HT", saved, unit="%", paper=paper))
     return parts
 
@@ -58,14 +58,11 @@ FIG3 = Study(
     ),
     tables=(
         GridTable(
-            titled(),
-            "method",
             ("method",),
-            lambda cell: label(cell["method"]),
             (
                 spread("last_mean", lambda rows: f"{metric_name(rows, 'accuracy %')}, last"),
                 spread("final", "final"),
-                best(),
+                spread("best", best),
                 spread("averaged", "averaged model"),
             ),
             f"{PICKED}; ± over seeds",

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 
 from gammafl.experiments.claims import Claim, Part, Place, beats, lead
-from gammafl.experiments.columns import Column, GridTable, titled
+from gammafl.experiments.columns import Column, GridTable
 from gammafl.experiments.grid import Factor, Level, Study
 from gammafl.experiments.intervals import interval
 from gammafl.experiments.labels import label
@@ -151,12 +151,11 @@ FIG4 = Study(
     ),
     tables=(
         GridTable(
-            titled(),
-            "setting",
             SETTING,
-            _word,
             [_column(pair) for pair in PAIRS],
             "points of accuracy, mean of the last evaluations; * the 95% interval over seeds excludes 0",
+            head="setting",
+            name=_word,
         ),
     ),
     charts=(_chart,),

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gammafl.experiments.claims import Claim, Part, exponents, has_exponent
+from gammafl.experiments.claims import Claim, Part, exponents, has_exponent, ratio_is
 from gammafl.experiments.grid import TASK, Factor, Level, Study, Trial
 from gammafl.experiments.intervals import interval, slope
 from gammafl.experiments.row_charts import title_of
-from gammafl.experiments.rows import Row, Rows
+from gammafl.experiments.rows import Row, Rows, Samples, ratio
 from gammafl.report.charts import COLOURS, GREY, Chart
 from gammafl.report.lines import Axis, Line, lines_panel
 from gammafl.report.tables import TextTable
@@ -48,21 +48,20 @@ def _rate(method: str) -> Claim:
         "Li et al., the reference" if method == FEDAVG else "Theorems 1, 2",
         lambda rows: exponents(rows, "error", "T", SETTLED, method=method),
         SLOPE,
-        below=lambda rows, cell: SLACK - RATE[rows.task],
-        paper=lambda rows, cell: -RATE[rows.task],
+        lambda rows: {"below": SLACK - RATE[rows.task]},
+        paper=lambda rows: -RATE[rows.task],
     )
 
 
 def _below_bound(method: str) -> Claim:
-    def parts(rows: Rows) -> list[Part]:
-        made = []
+    def ratios(rows: Rows) -> dict[str, Samples]:
+        made = {}
         for t in rows.levels["T"]:
             error, bound = (rows.by_seed(key, method=method, T=t) for key in ("error", "bound"))
-            ratio = {s: float(np.log10(error[s] / bound[s])) for s in error.keys() & bound.keys() if error[s] > 0}
-            made.append(Part(f"log10 of error over bound, T={t}", ratio, "below"))
+            made[f"error over bound, T={t}"] = ratio(error, bound)
         return made
 
-    return Claim(f"{method}: the measured error stays below the theorem's bound", "Theorems 1, 2", parts)
+    return ratio_is(f"{method}: the measured error stays below the theorem's bound", "Theorems 1, 2", ratios, "below")
 
 
 def _bound_rate(rows: Rows) -> list[Part]:
@@ -144,7 +143,7 @@ THEORY = Study(
             "Sec. III",
             lambda rows: exponents(rows, "error", "T", SETTLED, method=HT),
             SLOPE,
-            above=lambda rows, cell: -SLACK,
+            lambda rows: {"above": -SLACK},
         ),
         *(_below_bound(method) for method in (FEDAVG, OURS_PROOF, OURS)),
         Claim("Theorem 1's bound itself falls like 1/T with λ_0 fixed", "Remark 1", _bound_rate, (CONVEX,)),

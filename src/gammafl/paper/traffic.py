@@ -3,9 +3,8 @@
 from statistics import mean
 
 from gammafl.experiments.claims import Place, beats, close_to, sends_less
-from gammafl.experiments.columns import Column, GridTable, best, metric_name, size, spread, titled
+from gammafl.experiments.columns import Column, GridTable, best, metric_name, size, spread
 from gammafl.experiments.grid import Study
-from gammafl.experiments.labels import label
 from gammafl.experiments.levels import USUALLY_QUICK, classes, methods, tasks
 from gammafl.experiments.row_charts import intervals_of
 from gammafl.experiments.rows import Rows
@@ -34,15 +33,12 @@ def _reduced(rows: Rows, cell: Place) -> str:
 
 
 TABLE = GridTable(
-    titled(),
-    "#C, method",
     ("classes", "method"),
-    lambda cell: f"{cell['classes']} {label(cell['method'])}",
     (
         spread("last_mean", lambda rows: f"{metric_name(rows)}, last"),
         Column("paper", lambda r, c: f"{p.accuracy:.2f}" if (p := _paper(r, c)) else "–"),
         spread("final", "final"),
-        best(),
+        spread("best", best),
         spread("averaged", "averaged"),
         spread("kept_fraction", "kept %", 100, 3),
         Column("paper", lambda r, c: f"{kept_by_paper(p, c['method']):g}" if (p := _paper(r, c)) else "–"),
@@ -55,6 +51,7 @@ TABLE = GridTable(
     "Values only is the paper's accounting, without positions; measured uplink is the length of the encoded "
     "messages. Both are of a client that takes part in every round. Top-k and STC keep as many entries as γ-FedHT "
     "and γ-FedHT-Q.",
+    head="#C, method",
 )
 _LEADS_3 = (
     beats(

@@ -24,13 +24,16 @@ NEEDED = {"altair": "altair", "vl_convert": "vl-convert-python", "jinja2": "jinj
 
 @dataclass(frozen=True)
 class ClaimCard:
-    """A claim with its verdict and evidence. A `summary` is shown first where there is much evidence."""
+    """A claim with its verdict and evidence: texts, each with its own verdict.
+
+    A `summary` is shown first where there is much evidence.
+    """
 
     sentence: str
     source: str
     verdict: str
     seeds: str
-    evidence: TextTable
+    evidence: Sequence[tuple[str, str]]
     summary: str = ""
 
 

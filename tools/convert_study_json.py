@@ -1,14 +1,20 @@
-"""Results of gammafl 0.1 (study.json) → rows."""
+"""Results of gammafl 0.1 (study.json) → rows.jsonl, in the directories given; then: gammafl redraw DIRECTORY
+
+python tools/convert_study_json.py results/table3-logistic-fmnist
+"""
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from gammafl.core.errors import InputError
 from gammafl.experiments.grid import TASK, Study
-from gammafl.experiments.rows import Row, Rows, joined, levels_of
+from gammafl.experiments.rows import Row, Rows, joined, levels_of, write_rows
 from gammafl.experiments.runner import Options, order_of, plan_campaign, run_campaign
+from gammafl.experiments.trial_runs import run_name, trial_config
+from gammafl.paper.catalogue import KNOWN
 from gammafl.runs.progress import Silent
 
 OLD = "study.json"
@@ -40,11 +46,15 @@ def rows_of_study_json(path: Path, studies: Mapping[str, Study]) -> Rows:
 
 
 def _diverged(study: Study, name: str, why: str, document: Mapping[str, Any], made: str) -> Row:
-    from gammafl.experiments.trial_runs import run_name, trial_config
-
     seeds = sorted({*document["seeds"], int(name.rpartition("-seed")[2])})
     chosen = study.restricted({TASK: [document["task"]]}, document["quick"])
     for trial in chosen.trials(seeds, document["quick"], document["settings"]):
         if run_name(trial_config(trial)) == name:
             return Row(name, dict(trial.cell), trial.seed, {}, diverged=why, versions=made)
     raise InputError(f"{name}, which diverged, has no place in {study.name}")
+
+
+if __name__ == "__main__":
+    for directory in map(Path, sys.argv[1:]):
+        write_rows(directory, rows_of_study_json(directory, KNOWN))
+        print(directory / "rows.jsonl")
