@@ -20,7 +20,7 @@ from gammafl.experiments.rows import Rows, training_row
 from gammafl.federated.records import RoundRecord, Summary
 from gammafl.federated.units import show_bytes
 from gammafl.report.charts import Chart, printed, save
-from gammafl.report.estimates import Estimate, HeatMap, heat_map_panel, intervals_panel
+from gammafl.report.estimates import Estimate, HeatCell, heat_map_panel, intervals_panel
 from gammafl.report.lines import Axis, Line, coloured, lines_panel, spread
 from gammafl.report.tables import TextTable
 from gammafl.runs.progress import Bars, JsonLines, Lines, Status
@@ -209,11 +209,11 @@ def test_the_same_chart_gives_the_same_files_and_nothing_of_a_reader_is_printed(
     lines = [line("HT", [0.2, 0.5]), line("FedAVG", [0.3, 0.6], dash="dash")]
     panels = [lines_panel(axis.label, lines, [axis], [METRIC]) for axis in (ITERATIONS, SENT)]
     estimates = [Estimate("a − b", 0.5, 0.1, 0.9, 1.0), Estimate("one seed", 0.5, -math.inf, math.inf)]
-    grid = HeatMap("map", ["r"], ["a", "b"], [[1.0, math.nan]], [["*", ""]])
+    grid = [HeatCell("r", "a", 1.0, "*"), HeatCell("r", "b", math.nan, "")]
     charts = [
         Chart("lines", "title", panels),
         Chart("intervals", "title", [intervals_panel("", "points", estimates)]),
-        Chart("maps", "title", [heat_map_panel(grid, "points")]),
+        Chart("maps", "title", [heat_map_panel("map", "points", grid)]),
     ]
     for chart in charts:
         files = {path: path.read_bytes() for path in save(chart, tmp_path)}

@@ -23,6 +23,10 @@ class Interval:
     high: float
     count: int
 
+    def text(self, digits: str) -> str:
+        """'0.98 [0.95, 1.01]'; '–' where there is no interval."""
+        return f"{self.mean:{digits}} [{self.low:{digits}}, {self.high:{digits}}]" if self.count > 1 else "–"
+
 
 def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
     """The interval of the mean of independent `values`, which are roughly normal.

@@ -165,14 +165,10 @@ def _columns(rows: Rows, dense: Point, unit: str) -> dict[str, Callable[[Point, 
         up = interval(list(rows.by_seed(UP, **point.cell).values()))
         return f"{show_bytes(up.mean)} [{show_bytes(max(0.0, up.low))}, {show_bytes(up.high)}]"
 
-    def gap(point: Point, p: float) -> str:
-        reach = interval(point.gap)
-        return f"{reach.mean:+.2f} [{reach.low:+.2f}, {reach.high:+.2f}]"
-
     columns: dict[str, Callable[[Point, float], str]] = {
         "method": lambda point, p: label(point.cell["method"]),
         "keep": lambda point, p: point.cell["keep"],
-        f"− FedAVG, {unit} [95%]": gap,
+        f"− FedAVG, {unit} [95%]": lambda point, p: interval(point.gap).text("+.2f"),
         "p, Holm": lambda point, p: f"{p:.2g}",
         "uplink [95%]": sent,
         "both ways": lambda point, p: show_bytes(point.sizes["both"]),

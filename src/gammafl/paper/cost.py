@@ -47,8 +47,7 @@ def _table(rows: Rows) -> TextTable:
     lines = []
     for name in _contenders(rows):
         fit = interval(list(exponents(rows, name, "d").values()))
-        shown = f"{fit.mean:.3f} [{fit.low:.3f}, {fit.high:.3f}]" if fit.count > 1 else "–"
-        lines.append([name, *(f"{value:.3g}" for value in _milliseconds(rows, name)), shown])
+        lines.append([name, *(f"{value:.3g}" for value in _milliseconds(rows, name)), fit.text(".3f")])
     columns = ["", *(f"d={int(d):,}" for d in rows.levels["d"]), "exponent p of d^p"]
     note = "milliseconds, median of the turns, mean of the repetitions; one thread, 0.1% kept"
     return TextTable("cost: compression with error feedback", columns, lines, note)

@@ -11,7 +11,8 @@ from gammafl.experiments.labels import label
 from gammafl.experiments.levels import USUALLY_QUICK, methods, tasks
 from gammafl.experiments.row_charts import training_chart
 from gammafl.experiments.rows import Row, Rows, ratio
-from gammafl.paper.shared import CNN, MINI, TASKS, by_task, paper_gap
+from gammafl.paper.printed import paper_gap
+from gammafl.paper.shared import CNN, MINI, TASKS, by_task
 from gammafl.report.tables import PICKED
 
 FASTER = {50: 3.75, 55: 4.25, 60: 8.15}

@@ -14,7 +14,7 @@ from gammafl.experiments.row_charts import title_of
 from gammafl.experiments.rows import Rows, Samples, difference, mean_of
 from gammafl.paper.shared import MINI, TASKS
 from gammafl.report.charts import Chart
-from gammafl.report.estimates import HeatMap, heat_map_panel
+from gammafl.report.estimates import HeatCell, heat_map_panel
 
 SETTING = ("stepsize", "keep", "clients", "classes")
 NOMINAL, EQUAL = "at the same k", "at equal traffic"
@@ -80,38 +80,31 @@ def _name(method: str) -> str:
 
 def _column(pair: Pair) -> Column:
     def show(rows: Rows, cell: Place) -> str:
-        samples = ahead(rows, pair, cell)
-        return f"{np.mean(list(samples.values())):+.2f}{_star(samples)}" if samples else "–"
+        value, star = _mean_and_star(ahead(rows, pair, cell))
+        return "–" if np.isnan(value) else f"{value:+.2f}{star}"
 
-    return Column(f"{label(pair[0])} − {_name(pair[1])} {PAIRS[pair]}", show)
+    return Column(_title(pair), show)
 
 
-def _star(samples: Samples) -> str:
+def _title(pair: Pair) -> str:
+    return f"{label(pair[0])} − {_name(pair[1])} {PAIRS[pair]}"
+
+
+def _mean_and_star(samples: Samples) -> tuple[float, str]:
+    """NaN of nothing; a star where the 95% interval excludes 0."""
     found = interval(list(samples.values()))
-    return "*" if found.low > 0 or found.high < 0 else ""
+    return found.mean, "*" if found.low > 0 or found.high < 0 else ""
 
 
 def _chart(rows: Rows) -> Chart | None:
-    settings = list(product(rows.levels["stepsize"], rows.levels["keep"]))
-    columns = rows.levels["classes"]
-    maps = []
-    for (pair, how), n in product(PAIRS.items(), rows.levels["clients"]):
-        grid = [
-            [ahead(rows, pair, {"stepsize": s, "keep": k, "clients": n, "classes": c}) for c in columns]
-            for s, k in settings
+    panels = []
+    for pair, n in product(PAIRS, rows.levels["clients"]):
+        cells = [
+            HeatCell(f"{c['stepsize']} γ, k = {c['keep']}", f"#C={c['classes']}", *_mean_and_star(ahead(rows, pair, c)))
+            for c in rows.cells(*SETTING, clients=n)
         ]
-        if any(samples for row in grid for samples in row):
-            values = [[float(np.mean(list(one.values()))) if one else float("nan") for one in row] for row in grid]
-            maps.append(
-                HeatMap(
-                    f"{label(pair[0])} − {_name(pair[1])} {how}, n = {n}",
-                    [f"{s} γ, k = {k}" for s, k in settings],
-                    [f"#C={c}" for c in columns],
-                    values,
-                    [[_star(one) for one in row] for row in grid],
-                )
-            )
-    panels = [heat_map_panel(one, "points of accuracy") for one in maps]
+        if not all(np.isnan(cell.value) for cell in cells):
+            panels.append(heat_map_panel(f"{_title(pair)}, n = {n}", "points of accuracy", cells))
     return Chart("fig4", title_of(rows, "lead (* the 95% interval excludes 0)"), panels) if panels else None
 
 
@@ -120,23 +113,14 @@ FIG4 = Study(
     "Fig. 4: lead of γ-FedHT over Top-k and of γ-FedHT-Q over STC, over stepsize × k × n × #C",
     (
         tasks(*TASKS, further=(MINI,)),
-        Factor(
-            "stepsize",
-            (
-                Level("inverse", {"stepsize": {"kind": "inverse"}}),
-                Level("exponential", {"stepsize": {"kind": "exponential"}}),
-            ),
-        ),
+        Factor("stepsize", tuple(Level(kind, {"stepsize": {"kind": kind}}) for kind in ("inverse", "exponential"))),
         Factor("keep", (Level("1%", {"keep": 0.01}), Level("0.1%", {"keep": 0.001})), quick=("1%",)),
         Factor("clients", (Level("10", {"clients": 10}), Level("100", {"clients": 100})), quick=("10",)),
         classes(2, 3, 5),
         Factor(
             "method",
             (
-                Level("gamma-fedht", {"method": "gamma-fedht"}),
-                Level("gamma-fedht-q", {"method": "gamma-fedht-q"}),
-                Level("top-k", {"method": "top-k"}),
-                Level("stc", {"method": "stc"}),
+                *(Level(method, {"method": method}) for method in ("gamma-fedht", "gamma-fedht-q", "top-k", "stc")),
                 Level("top-k, equal traffic", {"method": "top-k"}, follows="gamma-fedht"),
                 Level("stc, equal traffic", {"method": "stc"}, follows="gamma-fedht-q"),
             ),

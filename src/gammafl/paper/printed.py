@@ -5,6 +5,9 @@ Traffic counts values only, no positions: 32 bits a kept value in Table III, 2 b
 
 from typing import NamedTuple
 
+from gammafl.experiments.claims import Place
+from gammafl.experiments.rows import Rows
+
 
 class Calibrated(NamedTuple):
     """A row of Table II: d, k, T from Table I, then λ, λ_0 for the inverse and for the exponential stepsize."""
@@ -82,10 +85,16 @@ def printed(task: str, classes: str, method: str) -> Sent | None:
     return TABLES_III_IV.get(task, {}).get((classes, method.removesuffix(" per tensor")))
 
 
-def printed_gap(task: str, classes: str, first: str, second: str) -> float | None:
-    """first − second in points of accuracy."""
-    a, b = printed(task, classes, first), printed(task, classes, second)
-    return None if a is None or b is None else round(a.accuracy - b.accuracy, 2)
+def paper_gap(rows: Rows, first: Place, second: Place) -> float | None:
+    """The paper's difference in accuracy, in points; at #C=2 where nothing else is said."""
+    a, b = (printed(rows.task, place.get("classes", "2"), place["method"]) for place in (first, second))
+    return round(a.accuracy - b.accuracy, 2) if a and b else None
+
+
+def paper_saving(rows: Rows, first: Place, second: Place) -> float | None:
+    """By how many per cent the first sends less than the second, in the paper's traffic."""
+    a, b = (printed(rows.task, place["classes"], place["method"]) for place in (first, second))
+    return 100 * (1 - a.traffic / b.traffic) if a and b else None
 
 
 def kept_by_paper(row: Sent, method: str) -> float:

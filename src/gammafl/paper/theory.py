@@ -93,8 +93,7 @@ def _table(rows: Rows) -> TextTable:
     lines = []
     for method in rows.levels["method"]:
         fit = interval(list(exponents(rows, "error", "T", SETTLED, method=method).values()))
-        shown = f"{fit.mean:.2f} [{fit.low:.2f}, {fit.high:.2f}]" if fit.count > 1 else "–"
-        lines.append([method, *cells(_means(rows, "error", method)), shown])
+        lines.append([method, *cells(_means(rows, "error", method)), fit.text(".2f")])
     bounded = [method for method in (FEDAVG, OURS_PROOF) if method in rows.levels["method"]]
     lines += [[f"bound, {method}", *cells(_means(rows, "bound", method)), "–"] for method in bounded]
     columns = ["method", *(f"T={int(t):,}" for t in rows.levels["T"]), f"slope of the last {SETTLED} [95%]"]

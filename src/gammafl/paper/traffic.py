@@ -8,8 +8,8 @@ from gammafl.experiments.grid import Study
 from gammafl.experiments.levels import USUALLY_QUICK, classes, methods, tasks
 from gammafl.experiments.row_charts import intervals_of
 from gammafl.experiments.rows import Rows
-from gammafl.paper.printed import Sent, kept_by_paper, printed
-from gammafl.paper.shared import CNN, MINI, TASKS, by_task, paper_gap, paper_saving
+from gammafl.paper.printed import Sent, kept_by_paper, paper_gap, paper_saving, printed
+from gammafl.paper.shared import CNN, MINI, TASKS, by_task
 from gammafl.report.tables import PICKED
 
 MIB = 1 << 20

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from gammafl.report.charts import COLOURS, GREY, Panel, View, altair_module, specification
 
@@ -31,15 +31,13 @@ class Estimate:
         return COLOURS[0] if self.low > 0 else COLOURS[1] if self.high < 0 else GREY
 
 
-@dataclass(frozen=True)
-class HeatMap:
-    """A matrix of numbers; NaN is left blank. `marks` are words in the cells beside the number."""
+class HeatCell(NamedTuple):
+    """A number of a heat map, with a mark beside it; NaN is left blank."""
 
-    title: str
-    rows: Sequence[str]
-    columns: Sequence[str]
-    values: Sequence[Sequence[float]]
-    marks: Sequence[Sequence[str]]
+    row: str
+    column: str
+    value: float
+    mark: str
 
 
 def intervals_panel(title: str, x_label: str, estimates: Sequence[Estimate]) -> Panel:
@@ -102,20 +100,16 @@ def _range(one: Estimate) -> str:
     return f"[{one.low:.3g}, {one.high:.3g}]" if one.has_interval else "[one seed]"
 
 
-def heat_map_panel(one: HeatMap, unit: str) -> Panel:
+def heat_map_panel(title: str, unit: str, numbers: Sequence[HeatCell]) -> Panel:
     """The colours are around zero, as far as the values of this map reach."""
     alt = altair_module()
     cells: list[dict[str, Any]] = [
-        {
-            "row": row,
-            "column": column,
-            "value": value if math.isfinite(value) else None,
-            "text": f"{value:+.2f}{mark}".replace("-", "−") if math.isfinite(value) else "–",
-        }
-        for row, values, marks in zip(one.rows, one.values, one.marks, strict=True)
-        for column, value, mark in zip(one.columns, values, marks, strict=True)
+        {"row": row, "column": column, "value": value, "text": f"{value:+.2f}{mark}".replace("-", "−")}
+        if math.isfinite(value)
+        else {"row": row, "column": column, "value": None, "text": "–"}
+        for row, column, value, mark in numbers
     ]
-    limit = max([abs(cell["value"]) for cell in cells if cell["value"] is not None] + [1e-9])
+    limit = max([abs(one.value) for one in numbers if math.isfinite(one.value)] + [1e-9])
     base = alt.Chart(alt.NamedData("cells")).encode(
         x=alt.X("column:O", title=None, sort=None, axis=alt.Axis(labelAngle=0)),
         y=alt.Y("row:O", title=None, sort=None, axis=alt.Axis(labelLimit=140)),
@@ -129,5 +123,5 @@ def heat_map_panel(one: HeatMap, unit: str) -> Panel:
         base.mark_text(fontSize=11).encode(text="text:N", color=dark),
     )
     words = "; ".join(f"{cell['row']}, {cell['column']}: {cell['text']}" for cell in cells)
-    view = View((), specification(alt.layer(*layers), 46 * len(one.rows)))
-    return Panel(one.title, f"{unit}; {words}", [view], {"cells": cells})
+    view = View((), specification(alt.layer(*layers), 46 * len({one.row for one in numbers})))
+    return Panel(title, f"{unit}; {words}", [view], {"cells": cells})
