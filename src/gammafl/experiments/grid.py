@@ -88,9 +88,6 @@ class Trial:
     settings: dict[str, Any] = field(compare=False)
     leader: tuple[tuple[str, str], ...] | None = None
 
-    def __hash__(self) -> int:
-        return hash((self.cell, self.seed))
-
 
 MakeJob = Callable[[Trial, Row | None, Path, Path | None], "StudyJob"]
 """Trial, its leader's row, directory of runs, directory of data → something to run."""

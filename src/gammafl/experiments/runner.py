@@ -1,6 +1,5 @@
 """Run a study: take what is finished, execute what is missing, then the runs that depend on those."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -53,46 +52,42 @@ class Campaign:
     done: dict[Path, Row] = field(default_factory=dict)
     diverged: dict[Path, str] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self._followers: dict[tuple[Cell, int], list[Trial]] = defaultdict(list)
-        self._asked: set[Path] = set()
-        for trial in self.trials:
-            if trial.leader is not None:
-                self._followers[trial.leader, trial.seed].append(trial)
-
     @property
     def tasks(self) -> list[str]:
         """The tasks of the trials; one without a name where the study has none."""
         return list(dict.fromkeys(dict(trial.cell).get(TASK, "") for trial in self.trials))
 
     def ready(self) -> "list[StudyJob]":
-        """The jobs that can start now and are not finished."""
-        return [job for trial in self.trials if trial.leader is None for job in self._begin(trial, None)]
+        """The jobs that can start now, were not handed out before and are not finished; leaders come first."""
+        from gammafl.experiments.trial_runs import training_job
+
+        make, new = self.study.make_job or training_job, []
+        for trial in sorted(self.trials, key=lambda trial: trial.leader is not None):
+            leader = self._leader(trial)
+            row = self.done.get(leader.path) if leader else None
+            if trial in self.jobs or (trial.leader and row is None):
+                continue
+            job = make(trial, row, self.options.runs, self.options.data_dir)
+            handed_out = any(job.path == other.path for other in self.jobs.values())  # places may share a configuration
+            self.jobs[trial] = job
+            if job.path not in self.done and (finished := self._kept(trial, job) or job.finished()) is not None:
+                self.done[job.path] = finished
+            if job.path in self.done:
+                continue
+            if self.options.collect and (told := job.path / DIVERGED).exists():
+                self.diverged[job.path] = told.read_text("utf-8").strip()
+            if not handed_out:
+                new.append(job)
+        return new
 
     def follow(self, job: "StudyJob", row: Row) -> "list[StudyJob]":
         """The jobs that `job` makes possible."""
         self.done[job.path] = row
-        freed = [trial for trial, known in self.jobs.items() if known.path == job.path]
-        return [further for trial in freed for further in self._begin_followers(trial, row)]
+        return self.ready()
 
-    def _begin(self, trial: Trial, leader: Row | None) -> "list[StudyJob]":
-        job = self._job(trial, leader)
-        self.jobs[trial] = job
-        if job.path not in self.done and (row := self._kept(trial, job) or job.finished()) is not None:
-            self.done[job.path] = row
-        if job.path in self.done:
-            return self._begin_followers(trial, self.done[job.path])
-        if self.options.collect and (told := job.path / DIVERGED).exists():
-            self.diverged[job.path] = told.read_text("utf-8").strip()
-        new = job.path not in self._asked  # two places of the grid may be one configuration
-        self._asked.add(job.path)
-        return [job] if new else []
-
-    def _job(self, trial: Trial, leader: Row | None) -> "StudyJob":
-        from gammafl.experiments.trial_runs import training_job
-
-        make = self.study.make_job or training_job
-        return make(trial, leader, self.options.runs, self.options.data_dir)
+    def _leader(self, trial: Trial) -> "StudyJob | None":
+        """The job whose row a trial waits for, as far as it is known."""
+        return self.jobs.get(Trial(trial.leader, trial.seed, {})) if trial.leader else None
 
     def _kept(self, trial: Trial, job: "StudyJob") -> Row | None:
         """The row that is there already, if it is of this run.
@@ -104,9 +99,6 @@ class Campaign:
             return None
         same_words = sorted(row.run.split("-")) == sorted(job.path.name.split("-"))
         return row if (row.config == job.config_digest if row.config else same_words) else None
-
-    def _begin_followers(self, trial: Trial, row: Row) -> "list[StudyJob]":
-        return [job for follower in self._followers[trial.cell, trial.seed] for job in self._begin(follower, row)]
 
     def unfinished(self) -> int:
         """Runs that are left; a follower without a name yet counts as one."""
@@ -124,11 +116,11 @@ class Campaign:
         """Its row, if it has ended; that of a follower whose leader diverged says so."""
         job = self.jobs.get(trial)
         if job is None:
-            led = next((j for t, j in self.jobs.items() if (t.cell, t.seed) == (trial.leader, trial.seed)), None)
-            if led is None or led.path not in self.diverged:
+            leader = self._leader(trial)
+            if leader is None or leader.path not in self.diverged:
                 return None
-            why = f"not run: it keeps as many entries as {led.path.name}, which diverged"
-            return Row(f"follower of {led.path.name}", dict(trial.cell), trial.seed, {}, diverged=why)
+            why = f"not run: it keeps as many entries as {leader.path.name}, which diverged"
+            return Row(f"follower of {leader.path.name}", dict(trial.cell), trial.seed, {}, diverged=why)
         if job.path in self.done:
             return replace(self.done[job.path], cell=dict(trial.cell))
         if job.path in self.diverged:

@@ -54,6 +54,9 @@ class TheoryJob:
             return None
         if summary.get("settings") != self.settings():
             raise InputError(f"{self.path} holds another run; choose another --out")
+        return self._row(summary)
+
+    def _row(self, summary: dict[str, Any]) -> Row:
         return Row(self.path.name, {}, self.seed, summary["figures"], summary["curve"], config=self.config_digest)
 
     def settings(self) -> dict[str, Any]:
@@ -88,18 +91,13 @@ class TheoryJob:
         values = np.array([value for _, value in curve])
         tail = values[-max(1, len(values) // 10) :]  # E f(x_T) − f* of a falling error, from above and with less noise
         error = tail.mean() if self.problem == "strongly-convex" else values.mean()
-        figures = {
-            "metric": task.metric,
-            "error": float(error),
-            "final": float(values[-1]),
-            "least": float(values.min()),
-        }
-        figures |= {"bound": self.bound(task), "gradient_bound": task.constants().gradient_bound}
-        figures |= {"heterogeneity": task.constants().heterogeneity, "stepsize": float(self.stepsize(0))}
+        figures = {"metric": task.metric, "error": float(error), "final": float(values[-1])}
+        figures |= {"least": float(values.min()), "bound": self.bound(task), "stepsize": float(self.stepsize(0))}
+        figures |= {key: getattr(task.constants(), key) for key in ("gradient_bound", "heterogeneity")}
         summary = {"settings": self.settings(), "figures": figures, "curve": _thinned(curve)}
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomically(self.path / "summary.json", (json.dumps(summary, indent=1) + "\n").encode())
-        return Row(self.path.name, {}, self.seed, figures, summary["curve"], config=self.config_digest)
+        return self._row(summary)
 
     def _simulate(self, task: Separable, progress: Progress) -> list[tuple[int, float]]:
         from gammafl.federated import rounds
