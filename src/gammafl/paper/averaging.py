@@ -1,13 +1,13 @@
 """The server's averaged model against its last one, for every method: a gain without traffic, and is it the paper's?"""
 
 from gammafl.experiments.claims import Claim, Part, Place, scale_of
-from gammafl.experiments.columns import Column, GridTable, spread
+from gammafl.experiments.columns import GridTable, spread
 from gammafl.experiments.grid import Study
 from gammafl.experiments.labels import label
 from gammafl.experiments.levels import USUALLY_QUICK, classes, methods, tasks
 from gammafl.experiments.row_charts import intervals_of
-from gammafl.experiments.rows import Row, Rows, difference
-from gammafl.paper.printed import printed
+from gammafl.experiments.rows import Rows, difference
+from gammafl.paper.printed import paper_column, printed
 from gammafl.paper.shared import MINI, TASKS
 
 
@@ -30,21 +30,14 @@ def _nearer(rows: Rows) -> list[Part]:
     """|last − paper| − |averaged − paper|: above 0 where the averaged model is the nearer one."""
     parts = []
     for place in rows.cells("classes", "method"):
-        paper = printed(rows.task, place["classes"], place["method"])
-        if paper is not None:
-            goal = paper.accuracy / 100
-
-            def nearer(row: Row, goal: float = goal) -> float | None:
-                last, averaged = row.figures["last_mean"], row.figures["averaged"]
-                return None if averaged is None else 100 * (abs(last - goal) - abs(averaged - goal))
-
-            parts.append(Part(_word(place), rows.by_seed(nearer, **place), unit="points nearer"))
+        if (paper := printed(rows.task, place["classes"], place["method"])) is not None:
+            last, averaged = (
+                {seed: abs(value - paper.accuracy / 100) for seed, value in rows.by_seed(key, **place).items()}
+                for key in ("last_mean", "averaged")
+            )
+            nearer = {seed: 100 * value for seed, value in difference(last, averaged).items()}
+            parts.append(Part(_word(place), nearer, unit="points nearer"))
     return parts
-
-
-def _paper(rows: Rows, cell: Place) -> str:
-    paper = printed(rows.task, cell["classes"], cell["method"])
-    return f"{paper.accuracy:.2f}" if paper else "–"
 
 
 _FREE_GAIN = Claim("The averaged model is more accurate than the raw one, for every method and #C", "ours", _gains)
@@ -71,7 +64,7 @@ AVERAGING = Study(
                 spread("final", "final"),
                 spread("last_mean", "mean of the last"),
                 spread("averaged", "averaged model"),
-                Column("paper", _paper),
+                paper_column(lambda paper, method: f"{paper.accuracy:.2f}"),
             ),
             "averaged: mean of the server's models over the last tenth of the rounds; ± over seeds",
             head="method",

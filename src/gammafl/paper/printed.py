@@ -3,9 +3,11 @@
 Traffic counts values only, no positions: 32 bits a kept value in Table III, 2 bits in Table IV.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from gammafl.experiments.claims import Place
+from gammafl.experiments.columns import Column
 from gammafl.experiments.rows import Rows
 
 
@@ -83,6 +85,16 @@ TABLES_III_IV = {"logistic-fmnist": _LOGISTIC, "cnn-cifar10": _CNN}
 def printed(task: str, classes: str, method: str) -> Sent | None:
     """The paper's row for a level such as 'top-k' or 'top-k per tensor'; None where it prints none."""
     return TABLES_III_IV.get(task, {}).get((classes, method.removesuffix(" per tensor")))
+
+
+def paper_column(show: Callable[[Sent, str], str]) -> Column:
+    """What `show` makes of the paper's row and the method, beside ours; '–' where there is none."""
+
+    def text(rows: Rows, cell: Place) -> str:
+        row = printed(rows.task, cell["classes"], cell["method"])
+        return show(row, cell["method"]) if row else "–"
+
+    return Column("paper", text)
 
 
 def paper_gap(rows: Rows, first: Place, second: Place) -> float | None:

@@ -1,6 +1,7 @@
 """Tables III and IV: accuracy and traffic at equal traffic, #C = 2, 3, 5."""
 
 from statistics import mean
+from typing import Any
 
 from gammafl.experiments.claims import Place, beats, close_to, sends_less
 from gammafl.experiments.columns import Column, GridTable, best, metric_name, size, spread
@@ -8,7 +9,7 @@ from gammafl.experiments.grid import Study
 from gammafl.experiments.levels import USUALLY_QUICK, classes, methods, tasks
 from gammafl.experiments.row_charts import intervals_of
 from gammafl.experiments.rows import Rows
-from gammafl.paper.printed import Sent, kept_by_paper, paper_gap, paper_saving, printed
+from gammafl.paper.printed import kept_by_paper, paper_column, paper_gap, paper_saving
 from gammafl.paper.shared import CNN, MINI, TASKS, by_task
 from gammafl.report.tables import PICKED
 
@@ -17,12 +18,9 @@ LARGEST_GAP = by_task(logistic=0.11, cnn=1.24)
 """The paper's own largest gap between γ-FedHT and FedAVG, in points."""
 QUANTISER_GAP = by_task(logistic=0.13, cnn=1.04)
 """The most that γ-FedHT-Q is behind γ-FedHT in the paper, in points."""
+AT_EACH: dict[str, Any] = {"by": ("classes",), "paper": paper_gap}
 HEADLINE = 7.42
 """The paper's lead over Top-k at #C=3, in points."""
-
-
-def _paper(rows: Rows, cell: Place) -> Sent | None:
-    return printed(rows.task, cell["classes"], cell["method"])
 
 
 def _reduced(rows: Rows, cell: Place) -> str:
@@ -36,14 +34,14 @@ TABLE = GridTable(
     ("classes", "method"),
     (
         spread("last_mean", lambda rows: f"{metric_name(rows)}, last"),
-        Column("paper", lambda r, c: f"{p.accuracy:.2f}" if (p := _paper(r, c)) else "–"),
+        paper_column(lambda paper, method: f"{paper.accuracy:.2f}"),
         spread("final", "final"),
         spread("best", best),
         spread("averaged", "averaged"),
         spread("kept_fraction", "kept %", 100, 3),
-        Column("paper", lambda r, c: f"{kept_by_paper(p, c['method']):g}" if (p := _paper(r, c)) else "–"),
+        paper_column(lambda paper, method: f"{kept_by_paper(paper, method):g}"),
         spread("value_bytes_per_client", "values only MiB", 1 / MIB),
-        Column("paper", lambda r, c: f"{p.traffic:g}" if (p := _paper(r, c)) else "–"),
+        paper_column(lambda paper, method: f"{paper.traffic:g}"),
         size("uplink_bytes_per_client", "measured uplink"),
         Column("reduced to %", _reduced),
     ),
@@ -56,19 +54,19 @@ TABLE = GridTable(
 _LEADS_3 = (
     beats(
         "γ-FedHT is more accurate than Top-k (of the whole model) at equal traffic", "Sec. V-C",
-        "gamma-fedht", "top-k", by=("classes",), paper=paper_gap,
+        "gamma-fedht", "top-k", **AT_EACH,
     ),
     beats(
         "γ-FedHT is more accurate than Top-k per tensor at equal traffic", "Sec. V-C, the other reading of Top-k",
-        "gamma-fedht", "top-k per tensor", by=("classes",), paper=paper_gap,
+        "gamma-fedht", "top-k per tensor", **AT_EACH,
     ),
     beats(
         "γ-FedHT is more accurate than HT", "Sec. V-C",
-        "gamma-fedht", "ht", by=("classes",), paper=paper_gap,
+        "gamma-fedht", "ht", **AT_EACH,
     ),
     close_to(
         "γ-FedHT loses no more to FedAVG than the paper's largest gap", "Table III",
-        "gamma-fedht", "fedavg", LARGEST_GAP, by=("classes",), paper=paper_gap,
+        "gamma-fedht", "fedavg", LARGEST_GAP, **AT_EACH,
     ),
 )  # fmt: skip
 TABLE3 = Study(
@@ -85,7 +83,7 @@ TABLE3 = Study(
             f"The lead over Top-k at #C=3 is large: at least half of the paper's {HEADLINE} points, in both readings of"
             " Top-k", "abstract",
             "gamma-fedht", "top-k", "top-k per tensor",
-            by=("classes",), only={"classes": "3"}, more_than=HEADLINE / 2, paper=paper_gap, tasks=CNN,
+            only={"classes": "3"}, more_than=HEADLINE / 2, tasks=CNN, **AT_EACH,
         ),
         _LEADS_3[2],
         sends_less(
@@ -102,15 +100,15 @@ TABLE3 = Study(
 _LEADS_4 = (
     beats(
         "γ-FedHT-Q is more accurate than STC (of the whole model) at equal traffic", "Table IV",
-        "gamma-fedht-q", "stc", by=("classes",), paper=paper_gap,
+        "gamma-fedht-q", "stc", **AT_EACH,
     ),
     beats(
         "γ-FedHT-Q is more accurate than STC per tensor at equal traffic", "Table IV, STC as its authors' code does it",
-        "gamma-fedht-q", "stc per tensor", by=("classes",), paper=paper_gap,
+        "gamma-fedht-q", "stc per tensor", **AT_EACH,
     ),
     close_to(
         "The quantiser costs γ-FedHT no more than in the paper", "Sec. V-C",
-        "gamma-fedht-q", "gamma-fedht", QUANTISER_GAP, by=("classes",), paper=paper_gap,
+        "gamma-fedht-q", "gamma-fedht", QUANTISER_GAP, **AT_EACH,
     ),
 )  # fmt: skip
 TABLE4 = Study(
