@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gammafl.config.layers import flat
 from gammafl.core.errors import InputError
-from gammafl.experiments.claims import Verdict, verdicts
+from gammafl.experiments.claims import Part, Verdict, verdicts
 from gammafl.experiments.grid import Study
 from gammafl.experiments.row_charts import curves_panel
 from gammafl.experiments.rows import FILE, Row, Rows, joined, read_rows, write_rows
@@ -200,7 +200,13 @@ def _card(verdict: Verdict) -> ClaimCard:
     summary = ", ".join(f"{answer}: {counts[answer]}" for answer in SIGNS if counts[answer])  # type: ignore[index]
     hidden = f"{len(parts)} parts; {summary}" if len(parts) > PARTS_OPEN else ""
     seeds = counts_of([part.interval.count for part in parts], "seed")
-    return ClaimCard(claim.sentence, claim.source, verdict.answer, seeds, [(p.text(), p.answer) for p in parts], hidden)
+    evidence = [(f"{one.text()}{_wanted(one.part)}", one.answer) for one in parts]
+    return ClaimCard(claim.sentence, claim.source, verdict.answer, seeds, evidence, hidden)
+
+
+def _wanted(part: Part) -> str:
+    """Where the text of a part does not say it."""
+    return "" if part.limit and not part.exact else f", wanted {part.side} {part.limit:g}"
 
 
 def runs_table(rows: Sequence[Row]) -> TextTable:
