@@ -1,6 +1,7 @@
 """The simulator's round loop (Algorithm 1), whatever carries the messages; Flower has its own, of the same parts."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -57,7 +58,8 @@ class Carrier(Protocol):
 
 def start(plan: Plan) -> ServerState:
     """The state before the first round."""
-    return ServerState(plan.task.initial_model(seeds.generator(plan.seed, "model")))
+    model = plan.task.initial_model(seeds.generator(plan.seed, "model"))
+    return ServerState(model, mirror=plan.method.memory.server(plan.dim))
 
 
 def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing | None = None) -> Iterator[RoundRecord]:
@@ -85,7 +87,14 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
             accepted = intake.accepted
             carrier.settle({upload.client for upload, _ in accepted})
             shares = server.weights(plan, [upload.client for upload, _ in accepted])
-            server.apply(state, accepted, shares, plan.server_optimizer, plan.layout.tail)
+            server.apply(
+                state,
+                accepted,
+                shares,
+                plan.server_optimizer,
+                plan.layout.tail,
+                _step(plan, state, accepted, shares, moment),
+            )
             downlink.move(state.model, plan.moment_down(state.round))
             server.average(state, plan.averaging, plan.rounds)
             sent = [Sent.of(update, plan.layout, upload.report, upload.payload) for upload, update in accepted]
@@ -115,6 +124,16 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
             warnings=warnings,
             **evaluation,
         )
+
+
+def _step(
+    plan: Plan, state: ServerState, accepted: Sequence[server.Accepted], shares: Sequence[float], moment: Moment
+) -> server.TakeStep | None:
+    """How the server's half of the memory takes the round's step; None where there is none."""
+    if state.mirror is None:
+        return None
+    counted = server.mirrored(plan, accepted, shares, moment.step)
+    return partial(state.mirror.step, counted=counted, arrived=len(accepted) / plan.participants, step=moment.step)
 
 
 def evaluate(plan: Plan, state: ServerState) -> dict[str, Any]:
