@@ -83,8 +83,7 @@ class Shifts(Memory):
         """h ← h + η·m, by the same operations on both sides. With step 0 shifts are not in use yet."""
         if step == 0:
             return
-        places = _places(update)
-        shift[places] = _within(shift[places] + np.float32(self.rate_at(step)) * update.values)
+        _add(shift, update, self.rate_at(step))
 
     def rate_at(self, step: float) -> float:
         """η in a round of that step."""
@@ -114,9 +113,11 @@ def _places(update: SparseUpdate) -> Any:
     return slice(None) if update.entire else update.indices
 
 
-def _within(values: Vector) -> Vector:
-    """No element of a shift is larger than one of a model may be, whatever a client sends."""
-    return np.clip(values, -aggregate.LARGEST_MODEL, aggregate.LARGEST_MODEL)
+def _add(shift: Vector, update: SparseUpdate, factor: float) -> None:
+    """shift ← shift + factor·update. No element becomes larger than one of a model may be, whatever a client sends."""
+    places, most = _places(update), np.float32(aggregate.LARGEST_MODEL)
+    with np.errstate(over="ignore"):
+        shift[places] = np.clip(shift[places] + np.float32(factor) * update.values, -most, most)
 
 
 # --- the client's half ------------------------------------------------------------------------------------
@@ -202,23 +203,15 @@ class Mirror(ABC):
         """Sender → its share, as it was when its first upload counted."""
 
     @abstractmethod
-    def update_of(self, counted: Counted) -> SparseUpdate:
-        """Δ̂ of one upload, for a server that looks at each; nothing moves."""
-
-    @abstractmethod
     def step(self, model: Vector, counted: Sequence[Counted], arrived: float, step: float) -> None:
-        """model ← model − a round's step; then the shifts move.
+        """model ← model − what a round's uploads come to; the shifts stay.
 
         `arrived` is the share of the round's clients whose uploads count, and `step` that of the round.
         """
 
     @abstractmethod
     def commit(self, counted: Sequence[Counted]) -> None:
-        """The shifts move, where somebody else has moved the model."""
-
-    @abstractmethod
-    def forget(self, sender: str) -> None:
-        """The sender will not come back."""
+        """The shifts move: these uploads are in the model."""
 
     @abstractmethod
     def vectors(self) -> dict[str, Vector]:
@@ -242,27 +235,23 @@ class MirrorOfEach(Mirror):
         self._shifts: dict[str, Vector] = {}
 
     def update_of(self, counted: Counted) -> SparseUpdate:
+        """Δ̂ = m + s·h of one upload, for servers that look at each."""
         shift = self._shifts.get(counted.sender)
         if shift is None:
             return counted.update
         known = np.float32(counted.step) * shift
-        known[_places(counted.update)] += counted.update.values
+        _add(known, counted.update, 1.0)
         return SparseUpdate(self.dim, None, known)
 
     def step(self, model: Vector, counted: Sequence[Counted], arrived: float, step: float) -> None:
         updates = [self.update_of(one) for one in counted]
         aggregate.subtract(model, updates, [one.weight for one in counted])
-        self.commit(counted)
 
     def commit(self, counted: Sequence[Counted]) -> None:
         for one in counted:
             self.shares.setdefault(one.sender, one.share)
             shift = self._shifts.setdefault(one.sender, np.zeros(self.dim, np.float32))
             self.memory.follow(shift, one.update, one.step)
-
-    def forget(self, sender: str) -> None:
-        self.shares.pop(sender, None)
-        self._shifts.pop(sender, None)
 
     def vectors(self) -> dict[str, Vector]:
         return self._shifts
@@ -284,27 +273,16 @@ class MirrorOfSum(Mirror):
         """H."""
         return self._total / np.float32(sum(self.shares.values())) if self.shares else self._total
 
-    def update_of(self, counted: Counted) -> SparseUpdate:
-        """With s·H in each, an average of all with weights that sum to 1 has it once."""
-        known = np.float32(counted.step) * self.mean
-        known[_places(counted.update)] += counted.update.values
-        return SparseUpdate(self.dim, None, known)
-
     def step(self, model: Vector, counted: Sequence[Counted], arrived: float, step: float) -> None:
         if counted:
             aggregate.subtract(model, [one.update for one in counted], [one.weight for one in counted])
             kernels.subtract_scaled(model, self.mean, np.float32(arrived * step))
-            self.commit(counted)
 
     def commit(self, counted: Sequence[Counted]) -> None:
         for one in counted:
             share = self.shares.setdefault(one.sender, one.share)
             if one.step:
-                places, rate = _places(one.update), np.float32(share * self.memory.rate_at(one.step))
-                self._total[places] = _within(self._total[places] + rate * one.update.values)
-
-    def forget(self, sender: str) -> None:
-        """Nobody knows its part of the sum. It stays there."""
+                _add(self._total, one.update, share * self.memory.rate_at(one.step))
 
     def vectors(self) -> dict[str, Vector]:
         return {SHIFT: self._total}
@@ -318,5 +296,7 @@ class MeanEstimate(MirrorOfSum):
 
     def step(self, model: Vector, counted: Sequence[Counted], arrived: float, step: float) -> None:
         if counted:
-            self.commit(counted)
-            kernels.subtract_scaled(model, self.mean, np.float32(step))
+            after = MeanEstimate(self.memory, self.dim)
+            after._total, after.shares = self._total.copy(), dict(self.shares)
+            after.commit(counted)
+            kernels.subtract_scaled(model, after.mean, np.float32(step))

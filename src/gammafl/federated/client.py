@@ -116,6 +116,9 @@ class Outbox:
     step: float = 1.0
     """`Moment.step` of the round that the open upload was made in."""
 
+    made: int = 0
+    """That round, where rounds have numbers."""
+
     def contradicts(self, accepted: int, checksum: int) -> bool:
         """Whether the server accepted uploads that this outbox never sent: it is an old copy, or has a double."""
         other = self.open is not None and accepted == self.number and checksum != zlib.crc32(self.open)

@@ -10,6 +10,7 @@ from gammafl import seeds
 from gammafl.core import aggregate
 from gammafl.core.method import Method
 from gammafl.core.moment import Moment
+from gammafl.core.shifts import Counted, Mirror
 from gammafl.federated import server
 from gammafl.federated.client import Upload
 from gammafl.federated.downlink import Downlink, ViewState, distance
@@ -87,14 +88,11 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
             accepted = intake.accepted
             carrier.settle({upload.client for upload, _ in accepted})
             shares = server.weights(plan, [upload.client for upload, _ in accepted])
-            server.apply(
-                state,
-                accepted,
-                shares,
-                plan.server_optimizer,
-                plan.layout.tail,
-                _step(plan, state, accepted, shares, moment),
-            )
+            counted = server.mirrored(plan, accepted, shares, moment.step) if state.mirror else []
+            step = _step(plan, state.mirror, counted, moment)
+            server.apply(state, accepted, shares, plan.server_optimizer, plan.layout.tail, step)
+            if state.mirror is not None:
+                state.mirror.commit(counted)
             downlink.move(state.model, plan.moment_down(state.round))
             server.average(state, plan.averaging, plan.rounds)
             sent = [Sent.of(update, plan.layout, upload.report, upload.payload) for upload, update in accepted]
@@ -126,14 +124,11 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
         )
 
 
-def _step(
-    plan: Plan, state: ServerState, accepted: Sequence[server.Accepted], shares: Sequence[float], moment: Moment
-) -> server.TakeStep | None:
+def _step(plan: Plan, mirror: Mirror | None, counted: Sequence[Counted], moment: Moment) -> server.TakeStep | None:
     """How the server's half of the memory takes the round's step; None where there is none."""
-    if state.mirror is None:
+    if mirror is None:
         return None
-    counted = server.mirrored(plan, accepted, shares, moment.step)
-    return partial(state.mirror.step, counted=counted, arrived=len(accepted) / plan.participants, step=moment.step)
+    return partial(mirror.step, counted=counted, arrived=len(counted) / plan.participants, step=moment.step)
 
 
 def evaluate(plan: Plan, state: ServerState) -> dict[str, Any]:

@@ -137,7 +137,7 @@ def weights(plan: Plan, clients: Sequence[int]) -> list[float]:
 def mirrored(plan: Plan, accepted: Sequence[Accepted], update_weights: Sequence[float], step: float) -> list[Counted]:
     """The accepted uploads as the server's half of the memory sees them."""
     return [
-        Counted(str(upload.client), update, weight, step, plan.task.client_sizes[upload.client] / plan.samples)
+        Counted(str(upload.client), update, weight, step, plan.task.client_sizes[upload.client])
         for (upload, update), weight in zip(accepted, update_weights, strict=True)
     ]
 
