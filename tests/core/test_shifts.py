@@ -40,6 +40,7 @@ class Pair:
     def round(self, number: int, delta: Vector, arrives: bool) -> None:
         moment = SCHEDULE.moment(number + 1, key=number, step=SCHEDULE.step(number, 1))
         payload = self.outbox.send(LocalUpdate(delta, 0.0), moment)
+        self.sent = len(decode(payload))
         if arrives:
             counted = [Counted("a", decode(payload), 1.0, moment.step, 7.0)]
             self.mirror.step(self.model, counted, 1.0, moment.step)
@@ -94,12 +95,14 @@ def test_a_shift_that_never_moves_is_error_feedback() -> None:
 
 def test_a_constant_update_is_no_longer_sent_once_the_shift_has_reached_it() -> None:
     method = shifted(rate=0.3, server_half="each")
-    pair = Pair(method)
+    pair, sent = Pair(method), list[int]()
     delta = updates(0, 1)[0]
     for number in range(120):
         step = SCHEDULE.step(number, 1)
         pair.round(number, np.float32(step) * delta, arrives=True)
+        sent.append(pair.sent)
     assert np.linalg.norm(pair.state["shift"] - delta) < 0.2 * np.linalg.norm(delta)
+    assert sum(sent[-20:]) < 0.1 * sum(sent[:20])
 
 
 def test_shifts_wait_while_the_step_is_zero() -> None:
