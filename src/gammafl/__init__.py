@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from gammafl.core.method import Method as Method
     from gammafl.core.moment import Moment as Moment
     from gammafl.core.moment import Schedule as Schedule
+    from gammafl.core.momentum import MomentumCorrection as MomentumCorrection
+    from gammafl.core.shifts import EF21 as EF21
+    from gammafl.core.shifts import Shifts as Shifts
     from gammafl.core.sparse import SparseUpdate as SparseUpdate
     from gammafl.core.stepsizes import Constant as Constant
     from gammafl.core.stepsizes import ExponentialDecay as ExponentialDecay
@@ -42,12 +45,15 @@ if TYPE_CHECKING:
     from gammafl.federated.limits import Limits as Limits
     from gammafl.federated.records import RoundRecord as RoundRecord
     from gammafl.federated.records import Summary as Summary
+    from gammafl.methods.dgc import dgc as dgc
     from gammafl.methods.fedavg import fedavg as fedavg
     from gammafl.methods.gamma_fedht import gamma_fedht as gamma_fedht
     from gammafl.methods.gamma_fedht import gamma_fedht_q as gamma_fedht_q
     from gammafl.methods.hard_threshold import hard_threshold as hard_threshold
     from gammafl.methods.registry import method_named as method_named
     from gammafl.methods.registry import register as register
+    from gammafl.methods.shifted import ef21 as ef21
+    from gammafl.methods.shifted import gamma_fedht_s as gamma_fedht_s
     from gammafl.methods.stc import stc as stc
     from gammafl.methods.top_k import top_k as top_k
     from gammafl.runs.simulate import simulate as simulate
@@ -82,6 +88,8 @@ _HOMES = {
         "Moment",
         "Schedule",
     ),
+    "gammafl.core.momentum": ("MomentumCorrection",),
+    "gammafl.core.shifts": ("EF21", "Shifts"),
     "gammafl.core.sparse": ("SparseUpdate",),
     "gammafl.core.stepsizes": (
         "Constant",
@@ -106,6 +114,7 @@ _HOMES = {
     "gammafl.federated.exchange": ("Offer",),
     "gammafl.federated.limits": ("Limits",),
     "gammafl.federated.records": ("RoundRecord", "Summary"),
+    "gammafl.methods.dgc": ("dgc",),
     "gammafl.methods.fedavg": ("fedavg",),
     "gammafl.methods.gamma_fedht": (
         "gamma_fedht",
@@ -116,6 +125,7 @@ _HOMES = {
         "method_named",
         "register",
     ),
+    "gammafl.methods.shifted": ("ef21", "gamma_fedht_s"),
     "gammafl.methods.stc": ("stc",),
     "gammafl.methods.top_k": ("top_k",),
     "gammafl.runs.simulate": ("simulate",),

@@ -100,6 +100,7 @@ class RunLevel(Level):
 
     keep     the kept fraction
     warmup   rounds at level "upload"; then c is the median of what their uploads had as λ
+    steers   false: c stays as the warm-up found it, and what is kept may fall, as with shifts
 
     The shape is that of the compressor's threshold. A round may keep more or less than `keep`: a client whose update is
     larger sends more of it. For runs of hundreds of rounds; docs/levels.md says when.
@@ -112,6 +113,7 @@ class RunLevel(Level):
 
     keep: float
     warmup: int = 20
+    steers: bool = True
 
     def __post_init__(self) -> None:
         require_kept_fraction(self.keep)
@@ -126,8 +128,8 @@ class RunLevel(Level):
         if set_ := _effectless(_thresholding(compressor), {"value", "initial"}):
             raise InputError(f"{type(compressor).__name__}: {set_} has no effect at level 'run', which finds it itself")
 
-    def planned(self, moment: Moment) -> float:
-        return self.keep
+    def planned(self, moment: Moment) -> float | None:
+        return self.keep if self.steers or self.asks(moment) else None
 
     def told(self, moment: Moment) -> Moment:
         return replace(moment, keep=self.keep) if self.asks(moment) and moment.keep is None else moment

@@ -27,6 +27,7 @@ from gammafl.core.sparse import MAX_DIM, SparseUpdate
 
 if TYPE_CHECKING:
     from gammafl.core.method import Method
+    from gammafl.core.shifts import Mirror
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 RESIDUAL = "residual"
@@ -35,9 +36,19 @@ RESIDUAL = "residual"
 class Memory(ABC):
     """What kind of memory a method has."""
 
+    commits: bool = False
+    """Whether something of it moves only when a message has counted, such as what the server mirrors."""
+
+    vectors: tuple[str, ...] = (RESIDUAL,)
+    """What a client remembers, by name: vectors as long as the model."""
+
     @abstractmethod
     def client(self, method: "Method", dim: int, state: Mapping[str, Vector] | None = None) -> "ClientMemory":
         """The memory of one client, new or from its `state`."""
+
+    def server(self, dim: int) -> "Mirror | None":
+        """The server's half; None where the server need not know what clients remember."""
+        return None
 
 
 class ClientMemory(ABC):
@@ -45,8 +56,6 @@ class ClientMemory(ABC):
 
     method: "Method"
     dim: int
-    mirrored: bool = False
-    """Whether the server has a half of it, so that both must `commit`."""
 
     @abstractmethod
     def propose(self, delta: Any, moment: Moment, largest: float | None = None) -> SparseUpdate:
@@ -73,9 +82,13 @@ class ClientMemory(ABC):
     def wanted(self, update: SparseUpdate) -> Vector:
         """What the values of `update`, which `propose` returned last, were before they were rounded."""
 
-    def commit(self, update: SparseUpdate) -> None:
-        """`update` counted; called only where the memory is `mirrored`."""
-        raise NotImplementedError
+    def commit(self, update: SparseUpdate, step: float) -> None:  # noqa: B027 - most have nothing to do
+        """`update` counted; `step` is `Moment.step` of the round that it was made in."""
+
+    def lost(self, update: SparseUpdate, step: float) -> SparseUpdate | None:
+        """`update` did not count. Returns what the server lacks of that round, which is sent again; None: nothing."""
+        self.take_back(update)
+        return update
 
     @abstractmethod
     def state(self) -> dict[str, Vector]:

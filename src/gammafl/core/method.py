@@ -102,6 +102,13 @@ class Method:
         """What the compressor's threshold is multiplied by, in a run over `schedule` with a model of `dim` elements."""
         return 1.0 if self.level is None else self.level.scale(self.compressor, dim, schedule)
 
+    def step(self, schedule: Schedule, round_number: int, local_steps: int, scale: float) -> float:
+        """`Moment.step` of a round, where `scale` is that of the threshold. Shifts wait until it is found."""
+        if not self.memory.commits:
+            return 1.0
+        searching = self.level is not None and self.level.asks(Moment(scale=scale))
+        return 0.0 if searching else schedule.step(round_number, local_steps)
+
     def planned(self, moment: Moment) -> float | None:
         """keep_t: the fraction of the entries that an upload at this moment is to keep; None where nobody can say.
 

@@ -1,5 +1,6 @@
 """What a compressor is told of the run when it is called."""
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,6 +20,8 @@ class Moment:
     layout       the tensors of the vector; None where nobody said
     key          64 random bits for this client and round: np.random.default_rng(moment.key)
     keep         the fraction of the entries that is to be kept, whatever the compressor's own λ or k; None: they decide
+    step         the sum of the round's stepsizes, by that of the first round; 1 where nobody knows them, 0 as long as
+                 shifts are not in use
     """
 
     t: int = 0
@@ -30,6 +33,7 @@ class Moment:
     layout: Layout | None = None
     key: int = 0
     keep: float | None = None
+    step: float = 1.0
 
     def keyed(self, key: int) -> "Moment":
         """The same moment with another key; cheaper than `dataclasses.replace`, which counts in a simulator's round."""
@@ -91,7 +95,26 @@ class Schedule:
         return float(self.stepsize(0)), float(self.stepsize(self.iterations))
 
     def moment(
-        self, t: int, scale: float = 1.0, layout: Layout | None = None, key: int = 0, keep: float | None = None
+        self,
+        t: int,
+        scale: float = 1.0,
+        layout: Layout | None = None,
+        key: int = 0,
+        keep: float | None = None,
+        step: float = 1.0,
     ) -> Moment:
         """The moment at iteration t."""
-        return Moment(t, float(self.stepsize(t)), *self.ends, self.iterations, scale, layout, key, keep)
+        return Moment(t, float(self.stepsize(t)), *self.ends, self.iterations, scale, layout, key, keep, step)
+
+    def step(self, round_number: int, local_steps: int) -> float:
+        """`Moment.step` of a round, the first of which is 0.
+
+        >>> from gammafl.core.stepsizes import InverseDecay
+        >>> Schedule(InverseDecay(1, 10), 100).step(10, local_steps=1)
+        0.5
+        """
+        return self._sum(round_number, local_steps) / self._sum(0, local_steps)
+
+    def _sum(self, round_number: int, local_steps: int) -> float:
+        first = round_number * local_steps
+        return math.fsum(float(self.stepsize(t)) for t in range(first, first + local_steps))

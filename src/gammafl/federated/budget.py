@@ -19,6 +19,7 @@ from gammafl.core.lengths import MessageForm
 from gammafl.core.memory import ClientMemory
 from gammafl.core.method import Method
 from gammafl.core.moment import Moment
+from gammafl.core.shifts import Shifts
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import PositionCoding, encode
 from gammafl.federated.limits import Limits
@@ -148,6 +149,11 @@ def require_possible(method: Method, layout: Layout, limits: Limits, positions: 
 
 def require_steerable(method: Method, budget: Budget) -> None:
     """Refuses a run's budget for a method that can't send less, or more, when it is told to."""
+    require(
+        budget.run is None or not isinstance(method.memory, Shifts),
+        f"a run's budget would make up for what the shifts of {method.name} save; give each upload a budget instead"
+        " (64 kB/upload)",
+    )
     able = budget.run is None or method.compressor.follows_keep
     name = type(method.compressor).__name__
     require(

@@ -113,23 +113,30 @@ class Outbox:
     report: Report = NO_REPORT
     """What there is to tell of the last upload, when it is sent for the first time."""
 
+    step: float = 1.0
+    """`Moment.step` of the round that the open upload was made in."""
+
+    made: int = 0
+    """That round, where rounds have numbers."""
+
     def contradicts(self, accepted: int, checksum: int) -> bool:
         """Whether the server accepted uploads that this outbox never sent: it is an old copy, or has a double."""
         other = self.open is not None and accepted == self.number and checksum != zlib.crc32(self.open)
         return accepted > self.number or other
 
     def settle(self, accepted: int) -> SparseUpdate | None:
-        """The server accepted upload `accepted` last: a later one returns to the memory, and is returned here."""
+        """The server accepted upload `accepted` last: a later one returns to the memory.
+
+        Returns what the server lacks of it.
+        """
         payload, self.open = self.open, None
         if payload is None:
             return None
-        if accepted >= self.number:
-            if self.memory.mirrored:
-                self.memory.commit(decode(payload))
-            return None
-        lost = decode(payload)
-        self.memory.take_back(lost)
-        return lost
+        if accepted < self.number:
+            return self.memory.lost(decode(payload), self.step)
+        if self.memory.method.memory.commits:
+            self.memory.commit(decode(payload), self.step)
+        return None
 
     def send(
         self, local: LocalUpdate, moment: Moment, limits: Limits = NO_LIMITS, positions: PositionCoding = "auto"
@@ -137,6 +144,7 @@ class Outbox:
         """The next upload; the one before must be settled."""
         assert self.open is None, "an upload is open"
         self.open, self.report = make_payload(local, self.memory, moment, limits, positions)
+        self.step = moment.step
         self.number += 1
         return self.open
 

@@ -22,10 +22,9 @@ from gammafl.core.compressors import Compressor
 from gammafl.core.errors import InputError, WireError, require
 from gammafl.core.method import Method
 from gammafl.core.moment import Schedule
-from gammafl.core.wire import decode
-from gammafl.federated.budget import Pace, own_budget
-from gammafl.federated.client import Outbox, start_after_loss
-from gammafl.federated.exchange import Answer, ClientFacts, ClientState, Offer, report_facts
+from gammafl.federated.budget import own_budget
+from gammafl.federated.client import start_after_loss
+from gammafl.federated.exchange import Answer, ClientFacts, ClientState, Offer, upload_facts
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.models import flatten, layout_like, require_writable, write_back
 from gammafl.federated.server_exchange import ServerExchange, described, weight_within
@@ -110,9 +109,7 @@ class Client:
             name=self.name,
             incarnation=self._state.incarnation,
             round=offer.round,
-            number=self._state.outbox.number,
-            again=again,
-            **report_facts(self._state.outbox.report),
+            **upload_facts(self._state, again),
         )
         return _closed(answer, payload)
 
@@ -139,17 +136,7 @@ class Client:
         tensors = {name: vector.copy() for name, vector in outbox.memory.state().items()}
         if outbox.open is not None:
             tensors["open"] = np.frombuffer(outbox.open, np.uint8)
-        facts = ClientFacts(
-            incarnation=state.incarnation,
-            number=outbox.number,
-            round=state.round,
-            address=state.address,
-            training=state.training,
-            method=described(self.method),
-            sent_at=state.pace.at,
-            owed_bytes=state.pace.owed,
-        )
-        return {"tensors": tensors, "facts": facts.model_dump()}
+        return {"tensors": tensors, "facts": ClientFacts.of(state, described(self.method))}
 
     def load_state_dict(self, saved: StateDict) -> None:
         """The client that `state_dict` was taken of; an `InputError` if it was of another method or model."""
@@ -157,15 +144,11 @@ class Client:
         try:
             facts = checked(ClientFacts, saved["facts"])
             payload = None if "open" not in tensors else np.asarray(tensors.pop("open"), np.uint8).tobytes()
-            if payload is not None:
-                decode(payload, dim)
             require(facts.method == described(self.method), f"it is of the method {facts.method}")
             vectors = {name: np.array(vector) for name, vector in tensors.items()}
-            outbox = Outbox(self.method.memory.client(self.method, dim, vectors), facts.number, payload)
+            self._state = ClientState.restored(self.method, dim, facts, vectors, payload)
         except ValueError as error:
             raise InputError(f"not a state of this client ({error})") from None
-        pace = Pace(facts.sent_at, facts.owed_bytes)
-        self._state = ClientState(outbox, facts.incarnation, facts.round, facts.address, facts.training, pace)
 
     def save(self, path: str | Path) -> None:
         """Writes the state so that a crash at any instant leaves the old file or the new one.
@@ -289,7 +272,7 @@ class Server:
         asked = len(exchange.asked | {arrival.address for arrival in arrivals})
         weights = aggregate.weights([arrival.weight for arrival in arrivals], asked, "normalized", asked)
         vector = model if _is_vector(model) else flatten(model, self.layout, "the model")
-        aggregate.subtract(vector, updates, weights)
+        exchange.subtract(vector, arrivals, weights, asked)
         aggregate.clamp(vector)
         if vector is not model and updates:
             write_back(vector, model, self.layout)

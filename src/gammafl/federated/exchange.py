@@ -7,6 +7,7 @@ upload is open until an offer tells what became of it. This is the one protocol 
 
 import secrets
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from time import time as wall_clock
 from typing import Annotated, Any, NamedTuple
@@ -14,10 +15,13 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field
 
 from gammafl.config.budget import NO_BUDGET, Budget
+from gammafl.core.arrays import Vector
+from gammafl.core.errors import require
 from gammafl.core.layout import Layout
 from gammafl.core.method import Method
 from gammafl.core.moment import Moment, key_of
 from gammafl.core.sparse import SparseUpdate
+from gammafl.core.wire import decode
 from gammafl.federated.budget import Pace, limits_of, require_possible
 from gammafl.federated.client import Outbox, Report
 from gammafl.federated.limits import Limits
@@ -77,10 +81,13 @@ class Offer(Facts):
     keep: Annotated[float, Field(gt=0, le=1)] | None = None
     """The fraction of the entries that is to be kept, where the server says it (`Moment`)."""
 
+    step: Annotated[float, Field(ge=0, le=2**62)] = 1.0
+    """The sum of the round's stepsizes, by that of the first round (`Moment`)."""
+
     def moment(self, layout: Layout) -> Moment:
         """What the method is told, for a model of this layout."""
         gammas = self.gamma, self.first_gamma, self.last_gamma
-        return Moment(self.iteration, *gammas, self.iterations, self.scale, layout, keep=self.keep)
+        return Moment(self.iteration, *gammas, self.iterations, self.scale, layout, keep=self.keep, step=self.step)
 
     @property
     def limits(self) -> Limits:
@@ -108,6 +115,7 @@ def run_facts(moment: Moment) -> dict[str, Any]:
         "iterations": moment.iterations,
         "scale": moment.scale,
         "keep": moment.keep,
+        "step": moment.step,
     }
 
 
@@ -128,6 +136,9 @@ class Answer(Facts):
     again: bool = False
     """An upload that was sent before, since the server could not tell whether it arrived."""
 
+    made: Count | None = None
+    """The round that an upload which is sent again was made in."""
+
     smallest: Size | None = None
     update_size: Size | None = None
     residual_size: Size | None = None
@@ -141,6 +152,13 @@ class Answer(Facts):
     @property
     def who(self) -> Sender:
         return Sender(self.name, self.incarnation)
+
+
+def upload_facts(state: "ClientState", again: bool) -> dict[str, Any]:
+    """What an answer says of the upload that goes with it."""
+    outbox = state.outbox
+    made = outbox.made if again else None
+    return {"number": outbox.number, "again": again, "made": made, **report_facts(outbox.report)}
 
 
 def report_facts(report: Report) -> dict[str, Any]:
@@ -168,6 +186,27 @@ class ClientFacts(Facts):
     owed_bytes: Size = 0.0
     """Of its `Pace`."""
 
+    made: Count = 0
+    step: Size = 1.0
+    """The round that the last upload was made in, and `Moment.step` of it."""
+
+    @classmethod
+    def of(cls, state: "ClientState", method: str) -> dict[str, Any]:
+        """What there is to say of a state; `method` is its description."""
+        outbox = state.outbox
+        return {
+            "incarnation": state.incarnation,
+            "number": outbox.number,
+            "round": state.round,
+            "address": state.address,
+            "training": state.training,
+            "method": method,
+            "sent_at": state.pace.at,
+            "owed_bytes": state.pace.owed,
+            "made": outbox.made,
+            "step": outbox.step,
+        }
+
 
 @dataclass
 class ClientState:
@@ -188,6 +227,19 @@ class ClientState:
 
     pace: Pace = field(default_factory=lambda: Pace(wall_clock()))
     """When the last upload was made, for a client with a rate."""
+
+    @classmethod
+    def restored(
+        cls, method: Method, dim: int, facts: ClientFacts, vectors: Mapping[str, Vector], payload: bytes | None
+    ) -> "ClientState":
+        """The state that these were taken of, or a `ValueError`; `payload` is the open upload."""
+        if payload is not None:
+            require(facts.number > 0, "an upload without a number")
+            decode(payload, dim)
+        memory = method.memory.client(method, dim, vectors)
+        outbox = Outbox(memory, facts.number, payload, made=facts.made, step=facts.step)
+        pace = Pace(facts.sent_at, facts.owed_bytes)
+        return cls(outbox, facts.incarnation, facts.round, facts.address, facts.training, pace)
 
     @classmethod
     def new(cls, method: Method, dim: int, training: str, round_number: int = 0) -> "ClientState":
@@ -235,7 +287,10 @@ class ClientState:
         budget, now = own_budget.within(Budget(rate=offer.rate)), wall_clock()
         moment, limits = replace(offer.moment(layout), key=key), limits_of(budget, offer.limits, self.pace, now)
         require_possible(outbox.memory.method, layout, limits_of(budget, offer.limits))
-        payload = outbox.send_again(local) if again else outbox.send(local, moment, limits)
+        if again:
+            payload = outbox.send_again(local)
+        else:
+            payload, outbox.made = outbox.send(local, moment, limits), offer.round
         if budget.rate is not None:
             self.pace = self.pace.after(budget.rate, now, len(payload))
         self.address = SEVERAL if again else address

@@ -175,7 +175,8 @@ class Controller:
             if ratio is None:
                 left = (plan * self._rounds - state.spent) / max(1, self._rounds - state.rounds)
                 ratio = spent / min(max(left, plan / FACTOR), FACTOR * plan)
-            scale = state.scale * min(max(ratio, 1 / FACTOR), FACTOR) ** EXPONENT
+            change = min(max(ratio, 1 / FACTOR), FACTOR) ** EXPONENT if level.steers else 1.0
+            scale = state.scale * change
         else:
             found = [*state.found, *self._found(moment, uploads)]
             scale = median(found) if found and state.rounds + 1 >= level.warmup else 0.0

@@ -71,6 +71,10 @@ class Plan:
             self.link.require_clients(self.clients)
         require_clock(self.budgets)
         require_steerable(self.method, self.budgets.all)
+        require(
+            self.faults.confirmed or not self.method.memory.commits,
+            f"{self.method.name} must know which uploads counted: it can't be run with faults.confirmed=false",
+        )
         for limits in (self.limits, *self.own_limits.values()):
             require_possible(self.method, self.layout, limits, self.positions)
         self.allowance  # noqa: B018 - a budget that can't be met shows here
@@ -105,7 +109,8 @@ class Plan:
 
     def moment(self, round_number: int, scale: float, keep: float | None = None) -> Moment:
         """The end of a round, as the method sees it; `scale` is what its level has found, `keep` what a budget says."""
-        return self.schedule.moment((round_number + 1) * self.local_steps, scale, self.layout, keep=keep)
+        step = self.method.step(self.schedule, round_number, self.local_steps, scale)
+        return self.schedule.moment((round_number + 1) * self.local_steps, scale, self.layout, keep=keep, step=step)
 
     def moment_down(self, round_number: int) -> Moment:
         """The beginning of a round, as the method of the way down sees it."""

@@ -40,13 +40,13 @@ class ResidualStore:
         """Of each client that has a rate and made an upload."""
 
         self._outboxes: dict[int, Outbox] = {}
-        self._files = 0
+        self._files, self._count = 0, 0
         self._free: list[Vector] = []
 
     def outbox(self, client: int) -> Outbox:
         """The client's memory, and its upload as long as nothing is known of it."""
         if client not in self._outboxes:
-            self._outboxes[client] = self._new(self._zeros())
+            self._outboxes[client] = self._new({name: self._zeros() for name in self.method.memory.vectors})
         return self._outboxes[client]
 
     def residual(self, client: int) -> Vector:
@@ -55,28 +55,40 @@ class ResidualStore:
 
     def residuals(self) -> dict[int, Vector]:
         """The residual of each client that has one, for a checkpoint."""
+        return self._vectors(RESIDUAL)
+
+    def _vectors(self, name: str) -> dict[int, Vector]:
+        """What each client remembers under this name."""
         states = {client: outbox.memory.state() for client, outbox in sorted(self._outboxes.items())}
-        return {client: state[RESIDUAL] for client, state in states.items() if state}
+        return {client: state[name] for client, state in states.items() if state}
 
     def held(self) -> dict[str, Any]:
         """What a checkpoint keeps, by the names that `restore` takes it."""
-        return {"residuals": self.residuals(), "lost": self.lost, "paces": self.paces}
+        others = {name: self._vectors(name) for name in self.method.memory.vectors if name != RESIDUAL}
+        return {"residuals": self.residuals(), "lost": self.lost, "paces": self.paces, "others": others}
 
     def restore(
-        self, residuals: Mapping[int, Vector], lost: Mapping[int, SparseUpdate], paces: Mapping[int, Pace] | None = None
+        self,
+        residuals: Mapping[int, Vector],
+        lost: Mapping[int, SparseUpdate],
+        paces: Mapping[int, Pace] | None = None,
+        others: Mapping[str, Mapping[int, Vector]] | None = None,
     ) -> None:
         self.lost.update(lost)
         self.paces.update(paces or {})
         for client in residuals:
-            vector = self._zeros()
-            vector[:] = residuals[client]
-            self._outboxes[client] = self._new(vector)
+            state = {}
+            for name, vectors in {RESIDUAL: residuals, **(others or {})}.items():
+                state[name] = self._zeros()
+                state[name][:] = vectors[client]
+            self._outboxes[client] = self._new(state)
 
-    def _new(self, residual: Vector) -> Outbox:
-        return Outbox(self.method.memory.client(self.method, self.dim, {RESIDUAL: residual}))
+    def _new(self, state: Mapping[str, Vector]) -> Outbox:
+        return Outbox(self.method.memory.client(self.method, self.dim, state))
 
     def _zeros(self) -> Vector:
-        fits = 4 * self.dim * (len(self._outboxes) + 1) <= self.budget_bytes
+        self._count += 1
+        fits = 4 * self.dim * self._count <= self.budget_bytes
         if fits or self.folder is None or not self.method.leaves_a_rest:  # zeros that nobody writes take no memory
             return np.zeros(self.dim, np.float32)
         if not self._free:
@@ -85,7 +97,7 @@ class ResidualStore:
 
     def _new_file(self, folder: Path) -> Vector:
         """Zeros for as many residuals as there are already, but no more than a file holds; a row each."""
-        rows = max(1, min(len(self._outboxes), FILE_BYTES // (4 * self.dim)))
+        rows = max(1, min(self._count - 1, FILE_BYTES // (4 * self.dim)))
         path = folder / f"residuals-{self._files}.f32"
         try:
             private_files.make_directory(folder)

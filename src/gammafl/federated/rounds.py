@@ -1,6 +1,7 @@
 """The simulator's round loop (Algorithm 1), whatever carries the messages; Flower has its own, of the same parts."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -9,6 +10,7 @@ from gammafl import seeds
 from gammafl.core import aggregate
 from gammafl.core.method import Method
 from gammafl.core.moment import Moment
+from gammafl.core.shifts import Counted, Mirror
 from gammafl.federated import server
 from gammafl.federated.client import Upload
 from gammafl.federated.downlink import Downlink, ViewState, distance
@@ -57,7 +59,8 @@ class Carrier(Protocol):
 
 def start(plan: Plan) -> ServerState:
     """The state before the first round."""
-    return ServerState(plan.task.initial_model(seeds.generator(plan.seed, "model")))
+    model = plan.task.initial_model(seeds.generator(plan.seed, "model"))
+    return ServerState(model, mirror=plan.method.memory.server(plan.dim))
 
 
 def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing | None = None) -> Iterator[RoundRecord]:
@@ -85,7 +88,11 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
             accepted = intake.accepted
             carrier.settle({upload.client for upload, _ in accepted})
             shares = server.weights(plan, [upload.client for upload, _ in accepted])
-            server.apply(state, accepted, shares, plan.server_optimizer, plan.layout.tail)
+            counted = server.mirrored(plan, accepted, shares, moment.step) if state.mirror else []
+            step = _step(plan, state.mirror, counted, moment)
+            server.apply(state, accepted, shares, plan.server_optimizer, plan.layout.tail, step)
+            if state.mirror is not None:
+                state.mirror.commit(counted)
             downlink.move(state.model, plan.moment_down(state.round))
             server.average(state, plan.averaging, plan.rounds)
             sent = [Sent.of(update, plan.layout, upload.report, upload.payload) for upload, update in accepted]
@@ -115,6 +122,13 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
             warnings=warnings,
             **evaluation,
         )
+
+
+def _step(plan: Plan, mirror: Mirror | None, counted: Sequence[Counted], moment: Moment) -> server.TakeStep | None:
+    """How the server's half of the memory takes the round's step; None where there is none."""
+    if mirror is None:
+        return None
+    return partial(mirror.step, counted=counted, arrived=len(counted) / plan.participants, step=moment.step)
 
 
 def evaluate(plan: Plan, state: ServerState) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """The server: its model, what it accepts, its update (Algorithm 1, lines 3 and 17-19), its averaged model."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from gammafl.config.schema import ExponentialAverage, NoAverage, TailAverage
 from gammafl.core import aggregate, kernels
 from gammafl.core.arrays import Vector
 from gammafl.core.errors import WireError
+from gammafl.core.shifts import Counted, Mirror
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import decode
 from gammafl.federated import server_optimizers
@@ -23,6 +25,7 @@ from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.plan import Plan
 
 Accepted = tuple[Upload, SparseUpdate]
+TakeStep = Callable[[Vector], None]
 BEYOND = "its values would take the model beyond what float32 can hold"
 Averaging = TailAverage | ExponentialAverage | NoAverage
 AVERAGINGS: dict[str, Averaging] = {how.kind: how for how in (TailAverage(), ExponentialAverage(), NoAverage())}
@@ -63,6 +66,9 @@ class ServerState:
 
     down: ViewState | None = None
     """Of the way down; None before the first round, and where the model is sent as a whole."""
+
+    mirror: Mirror | None = None
+    """The server's half of the clients' memories; None where the method has none."""
 
     @property
     def held(self) -> Vector:
@@ -128,25 +134,36 @@ def weights(plan: Plan, clients: Sequence[int]) -> list[float]:
     return aggregate.weights(shares, plan.clients, plan.weights, plan.participants)
 
 
+def mirrored(plan: Plan, accepted: Sequence[Accepted], update_weights: Sequence[float], step: float) -> list[Counted]:
+    """The accepted uploads as the server's half of the memory sees them."""
+    return [
+        Counted(str(upload.client), update, weight, step, plan.task.client_sizes[upload.client])
+        for (upload, update), weight in zip(accepted, update_weights, strict=True)
+    ]
+
+
 def apply(
     state: ServerState,
     accepted: Sequence[Accepted],
     update_weights: Sequence[float],
     optimizer: ServerOptimizer = NO_OPTIMIZER,
     statistics: int = 0,
+    take_step: TakeStep | None = None,
 ) -> None:
     """x ← x − Σ weight·Δ̂_i (line 19) over what was accepted, or the optimiser's step, and the totals.
 
     The last `statistics` elements of the model are averages, which no optimiser moves. In a round without uploads
     nothing moves. The model stays finite: `Intake` has bounded the updates, and `clamp` bounds the model for the next
-    round.
+    round. `take_step` subtracts a round's updates from a vector, where they are not all of its step.
     """
     updates = [update for _, update in accepted]
+    if take_step is None:
+        take_step = partial(aggregate.subtract, updates=updates, update_weights=update_weights)
     if server_optimizers.is_plain(optimizer):
-        aggregate.subtract(state.model, updates, update_weights)
+        take_step(state.model)
     elif updates:
         change = np.zeros_like(state.model)
-        aggregate.subtract(change, updates, update_weights)
+        take_step(change)
         trained = state.model.size - statistics
         averaged = state.model[trained:] + change[trained:]
         server_optimizers.step(optimizer, state.model, change, state.moments, state.round + 1)

@@ -12,11 +12,13 @@ from typing import Any
 
 from gammafl.config.budget import NO_BUDGET, Budget
 from gammafl.core import aggregate
+from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError, WireError, require
 from gammafl.core.layout import Layout
 from gammafl.core.lengths import MessageForm
 from gammafl.core.method import Method
 from gammafl.core.moment import Moment, Schedule
+from gammafl.core.shifts import Counted, Mirror, MirrorOfEach
 from gammafl.core.sparse import SparseUpdate
 from gammafl.federated.allowance import Allowance
 from gammafl.federated.budget import limits_of, require_possible, require_steerable
@@ -35,6 +37,10 @@ LOG = logging.getLogger("gammafl")
 MOST_ABSENT = 256
 """Receipts of absent clients that are sent to an address that nobody has answered from, at about 40 bytes each."""
 
+ONLY_FEDAVG = (
+    "needs a server that averages whole updates of one model, as plain FedAvg does; write server='each', which works"
+    " with any strategy"
+)
 COPY = "another node sent an upload of client {} in this round: is the state of one a copy of the other's?"
 
 
@@ -47,6 +53,13 @@ class Arrival:
     payload: bytes
     update: SparseUpdate
     weight: float = 1.0
+    step: float = 1.0
+    """`Moment.step` of the round that it was made in."""
+
+    def counted(self, weight: float = 0.0) -> Counted:
+        """As the server's half of the memory sees it; `weight` is what it counts in the step of the model."""
+        who = self.answer.who
+        return Counted(f"{who.name} {who.incarnation}", self.update, weight, self.step, self.weight)
 
 
 class ExchangeFacts(Facts):
@@ -54,6 +67,7 @@ class ExchangeFacts(Facts):
 
     round: Count
     training: Word
+    shifts_since: Count | None = None
 
 
 class ServerExchange:
@@ -96,6 +110,10 @@ class ServerExchange:
         self.round = 0
         """How many rounds are closed."""
         self.receipts = Receipts()
+        self.mirror = method.memory.server(layout.dim)
+        """The server's half of the clients' memories; None where the method has none."""
+        self.shifts_since: int | None = None
+        """The first round whose step was not 0; None before."""
         self.asked: set[Address] = set()
         """Who got an offer in the open round."""
         self._arrivals: dict[Address, Arrival] = {}
@@ -110,7 +128,10 @@ class ServerExchange:
     def moment(self) -> Moment:
         """The end of the open round, as the method sees it."""
         t, level = (self.round + 1) * self.local_steps, self.level
-        return self.schedule.moment(t, level.scale, self.layout, keep=level.keep)
+        step = self.method.step(self.schedule, self.round, self.local_steps, level.scale)
+        if step and self.shifts_since is None:
+            self.shifts_since = self.round
+        return self.schedule.moment(t, level.scale, self.layout, keep=level.keep, step=step)
 
     def offer(self, address: Address, connected: Container[Address] | None = None, asks: bool = True) -> Offer:
         """What the client at `address` is told in the open round, which it is asked to take part in.
@@ -164,9 +185,36 @@ class ServerExchange:
         intake.take(Upload(0, payload, 0.0))
         if intake.refused:
             raise WireError(intake.refused[0])
-        arrival = Arrival(address, answer, payload, intake.accepted[0][1], weight)
+        arrival = Arrival(address, answer, payload, intake.accepted[0][1], weight, self._step_of(answer))
         self._arrivals[address] = arrival
         return arrival
+
+    def _step_of(self, answer: Answer) -> float:
+        """`Moment.step` of the round that an upload was made in: an earlier one, if it is sent again."""
+        if answer.made is None or not answer.again:
+            return self.moment().step
+        if not 1 <= answer.made <= answer.round:
+            raise WireError(f"an upload of round {answer.made} in round {answer.round}")
+        made = answer.made - 1
+        used = self.shifts_since is not None and made >= self.shifts_since
+        return self.schedule.step(made, self.local_steps) if used and self.method.memory.commits else 0.0
+
+    def subtract(self, model: Vector, arrivals: Sequence[Arrival], weights: Sequence[float], asked: int) -> None:
+        """model ← model − the step of a round in which `asked` clients were asked (Algorithm 1, line 19)."""
+        if self.mirror is None:
+            aggregate.subtract(model, [arrival.update for arrival in arrivals], weights)
+        else:
+            counted = [arrival.counted(weight) for arrival, weight in zip(arrivals, weights, strict=True)]
+            self.mirror.step(model, counted, len(arrivals) / max(1, asked), self.moment().step)
+
+    def require_each(self, arrivals: Sequence[Arrival]) -> None:
+        """Refuses to look at each upload on its own where the mirror knows only all clients together."""
+        each = not arrivals or self.mirror is None or isinstance(self.mirror, MirrorOfEach)
+        require(each, f"{self.method.name} with server='sum' {ONLY_FEDAVG}")
+
+    def update_of(self, arrival: Arrival) -> SparseUpdate:
+        """Δ̂ of an upload, for a server that looks at each."""
+        return self.mirror.update_of(arrival.counted()) if isinstance(self.mirror, MirrorOfEach) else arrival.update
 
     @property
     def arrivals(self) -> list[Arrival]:
@@ -224,6 +272,8 @@ class ServerExchange:
 
     def count(self, arrivals: Sequence[Arrival]) -> None:
         """`arrivals` are in the model; also those of the round that was closed last, before the next offers."""
+        if self.mirror is not None:
+            self.mirror.commit([arrival.counted() for arrival in arrivals])
         for arrival in arrivals:
             self.receipts.accept(arrival.address, arrival.answer.who, arrival.answer.number, arrival.payload)
 
@@ -236,21 +286,35 @@ class ServerExchange:
             "asked": sorted(self.asked, key=str),
             "level": self.level.state(),
             "health": self.health.state(),
+            "shifts_since": self.shifts_since,
+            "mirror": None if self.mirror is None else self._mirror_state(self.mirror),
+        }
+
+    @staticmethod
+    def _mirror_state(mirror: Mirror) -> dict[str, Any]:
+        return {
+            "vectors": {name: vector.copy() for name, vector in mirror.vectors().items()},
+            "shares": dict(mirror.shares),
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """The state that `state_dict` was taken of."""
         try:
             receipts, asked = Receipts.of(saved["receipts"]), set(saved["asked"])
-            facts = checked(ExchangeFacts, {"round": saved["round"], "training": saved["training"]})
+            own = {name: saved.get(name) for name in ExchangeFacts.model_fields}
+            facts = checked(ExchangeFacts, {name: value for name, value in own.items() if value is not None})
             level, health = self._watchers()
             level.restore(saved["level"])
             health.restore(saved["health"])
+            mirror = self.method.memory.server(self.layout.dim)
+            if mirror is not None:
+                mirror.restore(saved["mirror"]["vectors"], saved["mirror"]["shares"])
         except (KeyError, ValueError, TypeError) as error:
             raise InputError(f"not a state of a server ({type(error).__name__}: {error})") from None
         self.round, self.training = facts.round, facts.training
         self.receipts, self.asked, self._arrivals = receipts, asked, {}
         self.level, self.health = level, health
+        self.mirror, self.shifts_since = mirror, facts.shifts_since
 
 
 def described(method: Method) -> str:

@@ -77,7 +77,7 @@ def subtract(
     asked = len(training.exchange.asked)
     shares = aggregate.weights([arrival.weight for arrival in arrivals], len(arrivals), "normalized", asked)
     model = base.vector.copy()
-    aggregate.subtract(model, [arrival.update for arrival in arrivals], shares)
+    training.exchange.subtract(model, arrivals, shares, asked)
     aggregate.clamp(model)
     training.layout.clamp(model)
     handed = {arrival.address for arrival in arrivals}

@@ -21,7 +21,7 @@ from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import decode
 from gammafl.federated.budget import own_budget
 from gammafl.federated.client import start_after_loss
-from gammafl.federated.exchange import ClientState, report_facts
+from gammafl.federated.exchange import ClientState, upload_facts
 from gammafl.federated.task import LocalUpdate
 from gammafl.files.reading import checked
 from gammafl.flower.disk import ClientDisk
@@ -93,12 +93,10 @@ class Exchange:
         self.disk.save(state, method)
         reply.content[key] = message_record(UPDATE, payload)
         Answer(
-            number=state.outbox.number,
-            again=again,
             holds=self._holds(),
             returned=None if returned == sent else to_mask(returned, layout.names),
             **self._who(state),
-            **report_facts(state.outbox.report),
+            **upload_facts(state, again),
         ).write(reply.content)
         return reply
 
@@ -227,6 +225,10 @@ def _set_aside(memory: ClientMemory, layout: Layout, names: Collection[str]) -> 
     if rest is None or layout.shapes.keys() <= set(names):
         yield
         return
+    require(
+        not memory.method.memory.commits,
+        f"{memory.method.name} needs the whole model back, and the train function returned a part of its tensors",
+    )
     outside = rest != 0
     for name in names:
         if name in layout.places:

@@ -17,9 +17,6 @@ from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError
 from gammafl.core.memory import RESIDUAL
 from gammafl.core.method import Method
-from gammafl.core.wire import decode
-from gammafl.federated.budget import Pace
-from gammafl.federated.client import Outbox
 from gammafl.federated.exchange import ClientFacts, ClientState
 from gammafl.files import locks, private_files, tensor_files
 from gammafl.files.disk_errors import storing
@@ -117,17 +114,7 @@ class ClientDisk:
         tensors: dict[str, Any] = dict(outbox.memory.state())
         if outbox.open is not None:
             tensors["open"] = np.frombuffer(outbox.open, np.uint8)
-        facts = {
-            "format": FORMAT,
-            "incarnation": state.incarnation,
-            "number": outbox.number,
-            "round": state.round,
-            "address": state.address,
-            "training": state.training,
-            "method": describe(method),
-            "sent_at": state.pace.at,
-            "owed_bytes": state.pace.owed,
-        }
+        facts = {"format": FORMAT, **ClientFacts.of(state, describe(method))}
         with storing(self.state_file, "it takes part again; what it trained in this round is lost", ELSEWHERE):
             tensor_files.replace(self.state_file, tensors, facts)
 
@@ -172,18 +159,14 @@ def _read(path: Path, method: Method, dim: int, training: str) -> ClientState | 
     if facts.method != describe(method):
         raise ValueError("it is of another method")
     remembers = method.leaves_a_rest or RESIDUAL in tensors
-    wanted = {RESIDUAL: Kind(FLOATS, (dim,))} if remembers else {}
+    wanted = dict.fromkeys(method.memory.vectors, Kind(FLOATS, (dim,))) if remembers else {}
+    vectors = {name: np.array(tensors[name]) for name in wanted if name in tensors}
     if "open" in tensors:
         wanted["open"] = Kind(BYTES, tensors.kinds["open"].shape)
-    if tensors.kinds != wanted or ("open" in tensors and facts.number == 0):
+    if tensors.kinds != wanted:
         raise ValueError(f"its tensors are not those of a client with {dim} elements")
     payload = tensors["open"].tobytes() if "open" in tensors else None
-    if payload is not None:
-        decode(payload, dim)
-    state = {name: np.array(tensors[name]) for name in wanted if name == RESIDUAL}
-    outbox = Outbox(method.memory.client(method, dim, state), facts.number, payload)
-    pace = Pace(facts.sent_at, facts.owed_bytes)
-    return ClientState(outbox, facts.incarnation, facts.round, facts.address, facts.training, pace)
+    return ClientState.restored(method, dim, facts, vectors, payload)
 
 
 def _read_model(path: Path) -> tuple[int, Vector, Layout]:

@@ -162,7 +162,7 @@ class Incoming:
             for array in record.values()
         )
         reply.content = RecordDict({other: record for other, record in content.items() if other != KEY})
-        reply.content[key] = self._trained(base, arrival.update, names)
+        reply.content[key] = self._trained(base, training.exchange.update_of(arrival), names)
         return True
 
     def _weight(self, content: RecordDict) -> float:

@@ -115,6 +115,7 @@ class Rounds:
         if can_subtract(training, arrivals):
             arrays, metrics = subtract(self.strategy, training, arrivals, replies)
         else:
+            training.exchange.require_each(arrivals)
             arrays, metrics = original(server_round, replies)
             arrays = None if arrays is None else training.within(arrays)
         counted = [] if arrays is None else arrivals

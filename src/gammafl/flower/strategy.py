@@ -17,10 +17,12 @@ from gammafl.config.budget import Budget
 from gammafl.core.compressors import Compressor
 from gammafl.core.errors import InputError, require
 from gammafl.core.method import Method
+from gammafl.core.shifts import Shifts
 from gammafl.core.stepsizes import Stepsize, as_stepsize
 from gammafl.federated import server
 from gammafl.federated.budget import require_steerable
 from gammafl.federated.limits import NO_LIMITS, Limits
+from gammafl.federated.server_exchange import ONLY_FEDAVG
 from gammafl.flower.aggregation import (
     attribute,
     is_flowers,
@@ -131,6 +133,7 @@ class Compressed(Strategy):
         self.lr_key = lr_key
         self.rounds = rounds
         self.enabled = enabled
+        self._require_half()
 
     def __getattr__(self, name: str) -> Any:
         if name in ("strategy", "now"):  # not there yet
@@ -190,6 +193,13 @@ class Compressed(Strategy):
             for name in watched:
                 del attributes[name]
             attributes.update(before)
+
+    def _require_half(self) -> None:
+        """A server's half that knows all clients together is for FedAvg's sum of updates alone."""
+        memory = self.method.memory
+        alone = isinstance(memory, Shifts) and memory.server_half == "sum"
+        sums = is_plain(self.strategy) and not self.accept_whole and self.replies != "update"
+        require(sums or not alone, f"{self.method.name} with server='sum' {ONLY_FEDAVG}")
 
     def _terms(self, rounds: int, simulated: bool) -> Terms:
         return Terms(

@@ -251,6 +251,9 @@ OURS = {
     "top-k": "top_k",
     "stc": "stc",
     "fedavg": "fedavg",
+    "gamma-fedht-s": "shifted",
+    "ef21": "shifted",
+    "dgc": "dgc",
 }
 """Name → the file of this room that registers it, in the order of tables."""
 

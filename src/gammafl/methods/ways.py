@@ -39,3 +39,5 @@ def check_way(way: Way) -> None:
     """Refuses a method that the way down can't have."""
     steered = isinstance(way, Method) and isinstance(way.level, RunLevel)
     require(not steered, "level 'run' steers what clients send; give the way down level='upload'")
+    remembers = isinstance(way, Method) and way.memory.commits
+    require(not remembers, f"the way down remembers what it did not send, and no more than that: {way} can't be it")

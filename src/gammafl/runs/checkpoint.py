@@ -15,8 +15,11 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
+from gammafl.core import memory as core_memory
 from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError
+from gammafl.core.momentum import VELOCITY
+from gammafl.core.shifts import SHIFT, Mirror
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import decode, encode
 from gammafl.federated.budget import Pace
@@ -33,7 +36,7 @@ from gammafl.files.tensor_files import BYTES, FLOATS, Kind, Tensors
 from gammafl.tasks.data.catalogue import Say
 
 LAST, PREVIOUS = "last.safetensors", "previous.safetensors"
-RESIDUAL, LOST, MOMENT = "residual.", "lost.", "moment."
+RESIDUAL, LOST, MOMENT, MIRROR = "residual.", "lost.", "moment.", "mirror."
 CHUNK = 1 << 20
 
 Seconds = Annotated[float, Field(ge=0, le=1e12)]
@@ -51,6 +54,11 @@ class Saved:
     fingerprint: int | None = None
     lost: Mapping[int, SparseUpdate] = field(default_factory=dict)
     paces: Mapping[int, Pace] = field(default_factory=dict)
+    others: Mapping[str, Mapping[int, Vector]] = field(default_factory=dict)
+    """What else clients remember: name → client → vector."""
+
+    mirror: tuple[Mapping[str, Vector], Mapping[str, float]] | None = None
+    """Vectors and shares of the server's half, as they were read."""
 
 
 class TotalsFacts(Facts):
@@ -77,6 +85,9 @@ class CheckpointFacts(Facts):
     paces: dict[str, Annotated[list[float], Field(min_length=2, max_length=2)]] = Field({})
     """Client → its `Pace`, where clients have rates."""
 
+    shares: dict[Annotated[str, Field(pattern="^[0-9]{1,18}$")], Annotated[float, Field(ge=0)]] | None = None
+    """Of the server's half of the clients' memories, where it has one."""
+
 
 def save(directory: Path, saved: Saved) -> None:
     """Writes `saved` so that a crash at any instant leaves it or the one before."""
@@ -88,6 +99,9 @@ def save(directory: Path, saved: Saved) -> None:
         tensors["average"] = state.average
     tensors |= {f"{MOMENT}{name}": moment for name, moment in state.moments.items()}
     tensors |= {f"{RESIDUAL}{client}": residual for client, residual in saved.residuals.items()}
+    tensors |= {f"{name}.{client}": vector for name, held in saved.others.items() for client, vector in held.items()}
+    if state.mirror is not None:
+        tensors |= {f"{MIRROR}{name}": vector for name, vector in state.mirror.vectors().items()}
     tensors |= {f"{LOST}{client}": np.frombuffer(encode(upload), np.uint8) for client, upload in saved.lost.items()}
     if state.down is not None:
         tensors |= state.down.tensors()
@@ -103,6 +117,8 @@ def save(directory: Path, saved: Saved) -> None:
         "health": state.health,
         "down": None if state.down is None else state.down.facts(),
     }
+    if state.mirror is not None:
+        facts["shares"] = state.mirror.shares
     if saved.paces:
         facts["paces"] = {str(client): list(pace) for client, pace in sorted(saved.paces.items())}
     with storing(directory / LAST):
@@ -129,6 +145,7 @@ def load(directory: Path, plan: Plan, ledger: Path, say: Say) -> Saved | None:
             foreign = _foreign(saved, plan)
             if foreign is None:
                 _require_sense(saved, plan, ledger)
+                saved.state.mirror = _mirror(saved, plan)
         except (*tensor_files.DAMAGED, OSError) as error:
             reasons.append(str(error))
             say(f"checkpoint {path} can't be used ({error}); looking for the one before")
@@ -150,7 +167,8 @@ def _read(path: Path) -> Saved:
     raw, tensors = tensor_files.read(path)
     facts = checked(CheckpointFacts, raw)
     residuals, uploads = Tensors(path, RESIDUAL), Tensors(path, LOST)
-    _require_kinds(tensors, residuals, uploads)
+    others = {name: held for name in (SHIFT, VELOCITY) if (held := Tensors(path, f"{name}."))}
+    _require_kinds(tensors, residuals, uploads, others)
     averaged = "average" in tensors
     if averaged != (facts.averaged_rounds > 0) or facts.averaged_rounds > facts.round:
         raise ValueError(f"an average of {facts.averaged_rounds} models after round {facts.round}")
@@ -174,15 +192,33 @@ def _read(path: Path) -> Saved:
         fingerprint=facts.fingerprint,
         lost={client: decode(uploads[client].tobytes(), model.size) for client in uploads},
         paces={int(client): Pace(*pace) for client, pace in facts.paces.items()},
+        others=others,
+        mirror=None if facts.shares is None else (_mirrored(tensors), facts.shares),
     )
 
 
-def _require_kinds(tensors: Tensors, residuals: Tensors, uploads: Tensors) -> None:
+def _mirrored(tensors: Tensors) -> dict[str, Vector]:
+    return {name.removeprefix(MIRROR): tensors[name] for name in tensors if name.startswith(MIRROR)}
+
+
+def _mirror(saved: Saved, plan: Plan) -> Mirror | None:
+    """The server's half of the clients' memories, or a `ValueError`."""
+    mirror = plan.method.memory.server(plan.dim)
+    if (mirror is None) != (saved.mirror is None):
+        raise ValueError("its server remembers something else of its clients")
+    if mirror is not None and saved.mirror is not None:
+        mirror.restore(*saved.mirror)
+    return mirror
+
+
+def _require_kinds(tensors: Tensors, residuals: Tensors, uploads: Tensors, others: Mapping[str, Tensors]) -> None:
     """All that is there has a name we know, and is a vector as long as the model."""
     model = tensors.kinds.get("model", Kind("nothing", ()))
     moments = {f"{MOMENT}{name}" for names in MOMENTS.values() for name in names}
     down = {name for name in tensors if name in (VIEW, CHANGED_AT) or name.startswith(BROADCAST)}
-    known = {"model", "average", *down, *moments, *residuals.names.values(), *uploads.names.values()}
+    mirror = {name for name in tensors if name.startswith(MIRROR)}
+    clients = [name for held in (residuals, uploads, *others.values()) for name in held.names.values()]
+    known = {"model", "average", *down, *moments, *mirror, *clients}
     if model.type != FLOATS or len(model.shape) != 1 or not tensors.keys() <= known:
         raise ValueError("its tensors are not those of a checkpoint")
     vectors = [kind for name, kind in tensors.kinds.items() if not name.startswith(LOST) and name not in down - {VIEW}]
@@ -210,7 +246,12 @@ def _require_sense(saved: Saved, plan: Plan, ledger: Path) -> None:
         raise ValueError(f"version {saved.state.down.version} of its view after round {saved.state.round}")
     if (saved.state.totals.link_seconds is None) == (plan.link is not None and saved.state.round > 0):
         raise ValueError("its clock is of another link")
-    named = (*saved.residuals, *saved.lost, *saved.paces, *_holders(saved.state))
+    vectors = {name for name in plan.method.memory.vectors if name != core_memory.RESIDUAL}
+    if any(set(held) != set(saved.residuals) for held in saved.others.values()) or not saved.others.keys() <= vectors:
+        raise ValueError("its clients remember something else")
+    if saved.residuals and vectors != saved.others.keys():
+        raise ValueError(f"its clients have no {', '.join(sorted(vectors - saved.others.keys()))}")
+    named = (*saved.residuals, *saved.lost, *saved.paces, *_holders(saved.state), *_senders(saved))
     if strangers := [client for client in named if client >= plan.clients]:
         raise ValueError(f"client {strangers[0]} of {plan.clients}")
     moments = saved.state.moments
@@ -220,6 +261,10 @@ def _require_sense(saved: Saved, plan: Plan, ledger: Path) -> None:
     if _whole_lines(ledger, saved.ledger_bytes) != saved.state.round:
         told = f"{saved.state.round} rounds in {saved.ledger_bytes} bytes"
         raise ValueError(f"{ledger.name} is damaged or of another checkpoint: it does not tell of {told}")
+
+
+def _senders(saved: Saved) -> list[int]:
+    return [] if saved.mirror is None else [int(sender) for sender in saved.mirror[1]]
 
 
 def _holders(state: ServerState) -> list[int]:

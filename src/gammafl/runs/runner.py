@@ -137,7 +137,7 @@ def run(
     clock.timing.seconds["setup"] += time.perf_counter() - began
     state, metric = saved.state, None
     residuals = _residuals(plan, store, resources)
-    residuals.restore(saved.residuals, saved.lost, saved.paces)
+    residuals.restore(saved.residuals, saved.lost, saved.paces, saved.others)
     for record in rounds.run_rounds(plan, state, carrier(plan, residuals, clock.timing), clock.timing):
         with clock.timing.phase("bookkeeping"):
             store.append(record)

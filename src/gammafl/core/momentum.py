@@ -1,0 +1,83 @@
+"""Momentum correction with factor masking (DGC, Lin et al., ICLR 2018): what is compressed is a velocity.
+
+    u ← μ·u + Δ;  v ← v + u;  m = C(v);  v ← v − m;  and u_j ← 0 where m has an entry, when m counted
+
+What waits in v has then been accelerated for as long as it waited. The mask stops the momentum of what was just sent.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gammafl.core import kernels
+from gammafl.core.arrays import Vector
+from gammafl.core.errors import require
+from gammafl.core.inputs import is_number
+from gammafl.core.memory import FLOAT32_MAX, RESIDUAL, Memory, Residual, as_vector
+from gammafl.core.moment import Moment
+from gammafl.core.sparse import SparseUpdate
+
+if TYPE_CHECKING:
+    from gammafl.core.method import Method
+
+VELOCITY = "velocity"
+
+
+@dataclass(frozen=True)
+class MomentumCorrection(Memory):
+    """Error feedback of a velocity.
+
+    momentum   μ; 0 is error feedback
+    """
+
+    momentum: float = 0.9
+
+    commits = True
+    vectors = (RESIDUAL, VELOCITY)
+
+    def __post_init__(self) -> None:
+        fits = is_number(self.momentum) and 0 <= self.momentum < 1
+        require(fits, f"momentum must be a number from 0 to below 1, got {self.momentum!r}")
+
+    def client(self, method: "Method", dim: int, state: Mapping[str, Vector] | None = None) -> "Accelerated":
+        return Accelerated(method, dim, state)
+
+
+class Accelerated(Residual):
+    """Residual v and velocity u of one client."""
+
+    def __init__(self, method: "Method", dim: int, state: Mapping[str, Vector] | None = None) -> None:
+        given = state or {}
+        super().__init__(method, dim, given.get(RESIDUAL))
+        new = VELOCITY not in given
+        self.velocity = np.zeros(dim, np.float32) if new else as_vector(given[VELOCITY], dim, VELOCITY)
+        require(
+            kernels.largest_magnitude(self.velocity) <= FLOAT32_MAX, "the velocity holds values that are not finite"
+        )
+        self.remembers = True
+
+    def propose(self, delta: Any, moment: Moment, largest: float | None = None) -> SparseUpdate:
+        velocity = self._accelerated(delta)
+        update = super().propose(velocity, moment)
+        self.velocity[:] = velocity
+        self.remembers = True
+        return update
+
+    def add(self, delta: Any, largest: float | None = None) -> None:
+        velocity = self._accelerated(delta)
+        super().add(velocity)
+        self.velocity[:] = velocity
+
+    def _accelerated(self, delta: Any) -> Vector:
+        """μ·u + Δ."""
+        assert isinstance(self.method.memory, MomentumCorrection)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused before anything changes
+            return np.float32(self.method.memory.momentum) * self.velocity + as_vector(delta, self.dim, "delta")
+
+    def commit(self, update: SparseUpdate, step: float) -> None:
+        self.velocity[slice(None) if update.entire else update.indices] = 0
+
+    def state(self) -> dict[str, Vector]:
+        return {RESIDUAL: self.residual, VELOCITY: self.velocity}

@@ -1,0 +1,302 @@
+"""Shifts: both sides remember what a client keeps sending, and the client sends only how it differs from that.
+
+With non-IID data a client's update is much the same in every round. Client i and the server agree on a shift h_i, which
+starts as zero and follows what was sent. In a round whose stepsizes add up to s (in first rounds, `Moment.step`):
+
+    client   e ← e + Δ − s·h_i;  m = C(e);  e ← e − m
+    both     h_i ← h_i + η·m, when m counted
+
+`Mirror` is the server's half. It knows h_i of each client ("each"), so that Δ̂_i = m + s·h_i is an update as any other:
+n·d floats. Or it knows their weighted mean H alone ("sum"), and each round takes the step s·H beside the messages:
+d floats, less noise, and only for servers that average.
+
+`ErrorFeedback` is the case h = 0. EF21 is the case without e, where h_i follows at once: h_i ← h_i + m/s.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from gammafl.core import aggregate, kernels
+from gammafl.core.arrays import Vector
+from gammafl.core.errors import require
+from gammafl.core.inputs import is_number
+from gammafl.core.memory import RESIDUAL, Memory, Residual, as_vector
+from gammafl.core.moment import Moment
+from gammafl.core.sparse import SparseUpdate
+
+if TYPE_CHECKING:
+    from gammafl.core.method import Method
+
+SHIFT = "shift"
+Half = Literal["each", "sum"]
+"""What the server mirrors: the shift of each client, or their weighted mean."""
+
+
+class Counted(NamedTuple):
+    """An upload that counts."""
+
+    sender: str
+    update: SparseUpdate
+    weight: float
+    """What it counts in the round's step of the model."""
+
+    step: float
+    """`Moment.step` of the round that it was made in."""
+
+    share: float
+    """What its sender counts among all of them, in any unit."""
+
+
+@dataclass(frozen=True)
+class Shifts(Memory):
+    """Error feedback with shifts.
+
+    rate          η: how fast a shift follows what is sent; it is reached after about 1/rate messages
+    server_half   "each": the server mirrors each client's shift; "sum": only their mean
+    """
+
+    rate: float = 0.03
+    server_half: Half = "sum"
+
+    commits = True
+    vectors = (RESIDUAL, SHIFT)
+    follows_step = False
+    """Whether η grows as the stepsize falls."""
+
+    def __post_init__(self) -> None:
+        fits = is_number(self.rate) and 0 <= self.rate <= 1
+        require(fits, f"the rate of shifts must be a number from 0 to 1, got {self.rate!r}")
+        known = get_args(Half)
+        require(self.server_half in known, f"server must be one of {', '.join(known)}, got {self.server_half!r}")
+
+    def client(self, method: "Method", dim: int, state: Mapping[str, Vector] | None = None) -> "Shifted":
+        return Shifted(method, dim, state)
+
+    def server(self, dim: int) -> "Mirror":
+        return MirrorOfEach(self, dim) if self.server_half == "each" else MirrorOfSum(self, dim)
+
+    def follow(self, shift: Vector, update: SparseUpdate, step: float) -> None:
+        """h ← h + η·m, by the same operations on both sides. With step 0 shifts are not in use yet."""
+        if step == 0:
+            return
+        _add(shift, update, self.rate_at(step))
+
+    def rate_at(self, step: float) -> float:
+        """η in a round of that step."""
+        return self.rate / step if self.follows_step else self.rate
+
+
+@dataclass(frozen=True)
+class EF21(Shifts):
+    """EF21: the client sends how its update differs from an estimate that both sides know, and forgets the rest.
+
+    server   "sum": the server knows the mean of the estimates, and steps by it (EF21-PP); "each": every client's
+
+    There is no residual: what a message lacks is still missing from the estimate, so that the next one has it.
+    """
+
+    rate: float = 1.0
+    follows_step = True
+
+    def client(self, method: "Method", dim: int, state: Mapping[str, Vector] | None = None) -> "Estimated":
+        return Estimated(method, dim, state)
+
+    def server(self, dim: int) -> "Mirror":
+        return MirrorOfEach(self, dim) if self.server_half == "each" else MeanEstimate(self, dim)
+
+
+def _places(update: SparseUpdate) -> Any:
+    return slice(None) if update.entire else update.indices
+
+
+def _add(shift: Vector, update: SparseUpdate, factor: float) -> None:
+    """shift ← shift + factor·update. No element becomes larger than one of a model may be, whatever a client sends."""
+    places, most = _places(update), np.float32(aggregate.LARGEST_MODEL)
+    with np.errstate(over="ignore"):
+        shift[places] = np.clip(shift[places] + np.float32(factor) * update.values, -most, most)
+
+
+# --- the client's half ------------------------------------------------------------------------------------
+
+
+class Shifted(Residual):
+    """Residual and shift of one client."""
+
+    def __init__(self, method: "Method", dim: int, state: Mapping[str, Vector] | None = None) -> None:
+        given = state or {}
+        super().__init__(method, dim, given.get(RESIDUAL))
+        self.shift = as_vector(given[SHIFT], dim, SHIFT) if SHIFT in given else np.zeros(dim, np.float32)
+        require(
+            kernels.largest_magnitude(self.shift) <= aggregate.LARGEST_MODEL,
+            "the shift holds values that are too large",
+        )
+        self.remembers = True
+
+    @property
+    def memory(self) -> Shifts:
+        assert isinstance(self.method.memory, Shifts)
+        return self.method.memory
+
+    def propose(self, delta: Any, moment: Moment, largest: float | None = None) -> SparseUpdate:
+        update = super().propose(self._unknown(delta, moment), moment)
+        self.remembers = True
+        return update
+
+    def _unknown(self, delta: Any, moment: Moment) -> Vector:
+        """Δ − s·h: what the server does not know yet."""
+        return as_vector(delta, self.dim, "delta") - np.float32(moment.step) * self.shift
+
+    def commit(self, update: SparseUpdate, step: float) -> None:
+        self.memory.follow(self.shift, update, step)
+
+    def lost(self, update: SparseUpdate, step: float) -> SparseUpdate | None:
+        """The server has neither m nor s·h of that round: both return, and both count for where training starts."""
+        self.take_back(update)
+        known = np.float32(step) * self.shift
+        self.residual += known
+        self._bound = kernels.largest_magnitude(self.residual)
+        return SparseUpdate(self.dim, None, update.dense() + known)
+
+    def state(self) -> dict[str, Vector]:
+        return {RESIDUAL: self.residual, SHIFT: self.shift}
+
+
+class Estimated(Shifted):
+    """EF21's estimate of one client; the residual stays zero."""
+
+    def propose(self, delta: Any, moment: Moment, largest: float | None = None) -> SparseUpdate:
+        update = super().propose(delta, moment, largest)
+        self._wanted = Residual.wanted(self, update)
+        self.residual[:] = 0
+        self._bound = 0.0
+        return update
+
+    def add(self, delta: Any, largest: float | None = None) -> None:
+        """An update that is not sent says nothing that the next one does not."""
+
+    def take_back(self, update: SparseUpdate) -> None:
+        """The estimate has not moved, so that the next message has it."""
+
+    def remove(self, update: SparseUpdate) -> None:
+        """The estimate moves at `commit`."""
+
+    def lost(self, update: SparseUpdate, step: float) -> None:
+        """The estimate has not moved on either side."""
+
+    def wanted(self, update: SparseUpdate) -> Vector:
+        return self._wanted
+
+
+# --- the server's half ------------------------------------------------------------------------------------
+
+
+class Mirror(ABC):
+    """What the server knows of its clients' shifts. It moves with uploads that count, and in no other way."""
+
+    def __init__(self, memory: Shifts, dim: int) -> None:
+        self.memory, self.dim = memory, dim
+        self.shares: dict[str, float] = {}
+        """Sender → its share, as it was when its first upload counted."""
+
+    @abstractmethod
+    def step(self, model: Vector, counted: Sequence[Counted], arrived: float, step: float) -> None:
+        """model ← model − what a round's uploads come to; the shifts stay.
+
+        `arrived` is the share of the round's clients whose uploads count, and `step` that of the round.
+        """
+
+    @abstractmethod
+    def commit(self, counted: Sequence[Counted]) -> None:
+        """The shifts move: these uploads are in the model."""
+
+    @abstractmethod
+    def vectors(self) -> dict[str, Vector]:
+        """What a checkpoint keeps beside `shares`."""
+
+    @abstractmethod
+    def restore(self, vectors: Mapping[str, Vector], shares: Mapping[str, float]) -> None:
+        """The mirror that these were taken of, or a `ValueError`."""
+
+    def _checked(self, vectors: Mapping[str, Vector], names: set[str]) -> dict[str, Vector]:
+        if set(vectors) != names or any(vector.shape != (self.dim,) for vector in vectors.values()):
+            raise ValueError("its shifts are not those of the clients that took part")
+        return {name: np.array(vector, np.float32) for name, vector in vectors.items()}
+
+
+class MirrorOfEach(Mirror):
+    """h_i of every sender."""
+
+    def __init__(self, memory: Shifts, dim: int) -> None:
+        super().__init__(memory, dim)
+        self._shifts: dict[str, Vector] = {}
+
+    def update_of(self, counted: Counted) -> SparseUpdate:
+        """Δ̂ = m + s·h of one upload, for servers that look at each."""
+        shift = self._shifts.get(counted.sender)
+        if shift is None:
+            return counted.update
+        known = np.float32(counted.step) * shift
+        _add(known, counted.update, 1.0)
+        return SparseUpdate(self.dim, None, known)
+
+    def step(self, model: Vector, counted: Sequence[Counted], arrived: float, step: float) -> None:
+        updates = [self.update_of(one) for one in counted]
+        aggregate.subtract(model, updates, [one.weight for one in counted])
+
+    def commit(self, counted: Sequence[Counted]) -> None:
+        for one in counted:
+            self.shares.setdefault(one.sender, one.share)
+            shift = self._shifts.setdefault(one.sender, np.zeros(self.dim, np.float32))
+            self.memory.follow(shift, one.update, one.step)
+
+    def vectors(self) -> dict[str, Vector]:
+        return self._shifts
+
+    def restore(self, vectors: Mapping[str, Vector], shares: Mapping[str, float]) -> None:
+        self._shifts, self.shares = self._checked(vectors, set(shares)), dict(shares)
+
+
+class MirrorOfSum(Mirror):
+    """H = Σ a_i·h_i / Σ a_i over all senders that were ever counted, with a_i their shares."""
+
+    def __init__(self, memory: Shifts, dim: int) -> None:
+        super().__init__(memory, dim)
+        self._total = np.zeros(dim, np.float32)
+        """Σ a_i·h_i."""
+
+    @property
+    def mean(self) -> Vector:
+        """H."""
+        return self._total / np.float32(sum(self.shares.values())) if self.shares else self._total
+
+    def step(self, model: Vector, counted: Sequence[Counted], arrived: float, step: float) -> None:
+        if counted:
+            aggregate.subtract(model, [one.update for one in counted], [one.weight for one in counted])
+            kernels.subtract_scaled(model, self.mean, np.float32(arrived * step))
+
+    def commit(self, counted: Sequence[Counted]) -> None:
+        for one in counted:
+            share = self.shares.setdefault(one.sender, one.share)
+            if one.step:
+                _add(self._total, one.update, share * self.memory.rate_at(one.step))
+
+    def vectors(self) -> dict[str, Vector]:
+        return {SHIFT: self._total}
+
+    def restore(self, vectors: Mapping[str, Vector], shares: Mapping[str, float]) -> None:
+        self._total, self.shares = self._checked(vectors, {SHIFT})[SHIFT], dict(shares)
+
+
+class MeanEstimate(MirrorOfSum):
+    """EF21-PP: the mean of all estimates, those of clients that were not picked included, is the step."""
+
+    def step(self, model: Vector, counted: Sequence[Counted], arrived: float, step: float) -> None:
+        if counted:
+            after = MeanEstimate(self.memory, self.dim)
+            after._total, after.shares = self._total.copy(), dict(self.shares)
+            after.commit(counted)
+            kernels.subtract_scaled(model, after.mean, np.float32(step))

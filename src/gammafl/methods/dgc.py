@@ -1,0 +1,22 @@
+"""DGC: Top-k with momentum correction and factor masking."""
+
+from gammafl.core.compressors import Scope, TopK
+from gammafl.core.method import Method
+from gammafl.core.momentum import MomentumCorrection
+from gammafl.methods.registry import register
+
+
+@register("dgc", label="DGC", colour="#666666", citation="Lin et al., ICLR 2018")
+def dgc(keep: float = 0.01, k: int | float | None = None, scope: Scope = "tensor", momentum: float = 0.9) -> Method:
+    """Top-k of updates with momentum: what waits to be sent goes on accelerating.
+
+    keep       the kept fraction of the entries
+    k          a count (whole number) or a fraction, instead
+    scope      "global": of the whole model; "tensor": of each tensor, as in its paper
+    momentum   of the velocity that is compressed in place of the update. It multiplies the stepsize by up to
+               1/(1 − momentum): a smaller stepsize belongs to it
+
+    >>> dgc(keep=0.001)
+    Method(TopK(k=0.001, scope='tensor'), memory=MomentumCorrection(momentum=0.9))
+    """
+    return Method(TopK(float(keep) if k is None else k, scope), MomentumCorrection(momentum))

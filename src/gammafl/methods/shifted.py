@@ -1,0 +1,56 @@
+"""Methods whose clients and server agree on a shift: γ-FedHT-S, and EF21."""
+
+from gammafl.core.compressors import GammaFedHT, Scope, TopK
+from gammafl.core.levels import Level, PaperLevel, RunLevel
+from gammafl.core.method import Method
+from gammafl.core.shifts import EF21, Half, Shifts
+from gammafl.core.values import Ternary
+from gammafl.methods.registry import register
+
+
+@register(
+    "gamma-fedht-s",
+    label="γ-FedHT-S",
+    colour="#7B3294",
+    citation="γ-FedHT-Q with shifts. Relatives: DIANA (Mishchenko et al. 2019), SCAFFOLD (Karimireddy et al., ICML"
+    " 2020), SCALLION and SCAFCOM (Huang et al., ICLR 2024)",
+)
+def gamma_fedht_s(
+    keep: float = 0.01,
+    initial_threshold: float | None = None,
+    rate: float = 0.03,
+    server: Half = "sum",
+    level: str = "run",
+) -> Method:
+    """γ-FedHT-Q that sends only how an update differs from what this client usually sends.
+
+    keep                the fraction of the entries that is kept before shifts are in use; later uploads keep less
+    initial_threshold   λ_0 itself, instead of a level
+    rate                how fast a shift follows what is sent
+    server              "sum": the server knows the mean shift, for servers that average; "each": every client's, for
+                        any strategy, at n·d floats
+    level               "run": λ_0 is found in a warm-up of 20 rounds and stays; "paper": that of the paper's Table II
+
+    >>> gamma_fedht_s(initial_threshold=0.1).memory
+    Shifts(rate=0.03, server_half='sum')
+    """
+    memory = Shifts(rate, server)
+    if initial_threshold is not None:
+        return Method(GammaFedHT(initial_threshold), memory, Ternary())
+    found: Level = PaperLevel(keep) if level == "paper" else RunLevel(keep, steers=False)
+    return Method(GammaFedHT(), memory, Ternary(), found)
+
+
+@register("ef21", label="EF21", colour="#A6761D", citation="Richtárik et al., NeurIPS 2021; Fatkhullin et al. 2021")
+def ef21(keep: float = 0.01, k: int | float | None = None, scope: Scope = "global", server: Half = "sum") -> Method:
+    """EF21: Top-k of how an update differs from an estimate that client and server both know.
+
+    keep     the kept fraction of the entries
+    k        a count (whole number) or a fraction, instead
+    scope    "global": of the whole model; "tensor": of each tensor
+    server   "sum": each round steps by the mean estimate of all clients (EF21-PP); "each": by those of the round
+
+    >>> ef21(keep=0.001)
+    Method(TopK(k=0.001, scope='global'), memory=EF21(rate=1.0, server_half='sum'))
+    """
+    return Method(TopK(float(keep) if k is None else k, scope), EF21(server_half=server))

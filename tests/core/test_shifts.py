@@ -1,0 +1,181 @@
+"""Shifts and EF21: what both sides agree on, and what is conserved."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gammafl as gf
+from gammafl.core.arrays import Vector
+from gammafl.core.method import Method
+from gammafl.core.moment import Schedule
+from gammafl.core.shifts import EF21, Counted, Mirror, MirrorOfEach, Shifts
+from gammafl.core.wire import decode
+from gammafl.federated.client import Outbox
+from gammafl.federated.task import LocalUpdate
+
+DIM = 60
+SCHEDULE = Schedule(gf.InverseDecay(10, 20), iterations=200)
+
+
+def shifted(**settings: Any) -> Method:
+    return Method(gf.HardThreshold(0.5), Shifts(**settings), gf.Ternary())
+
+
+class Pair:
+    """One client, and the mirror of a server, over rounds whose uploads may get lost."""
+
+    def __init__(self, method: Method) -> None:
+        self.outbox = Outbox(method.memory.client(method, DIM))
+        mirror = method.memory.server(DIM)
+        assert mirror is not None
+        self.mirror: Mirror = mirror
+        self.computed = np.zeros(DIM, np.float64)
+        self.model = np.zeros(DIM, np.float32)
+
+    def round(self, number: int, delta: Vector, arrives: bool) -> None:
+        moment = SCHEDULE.moment(number + 1, key=number, step=SCHEDULE.step(number, 1))
+        payload = self.outbox.send(LocalUpdate(delta, 0.0), moment)
+        self.sent = len(decode(payload))
+        if arrives:
+            counted = [Counted("a", decode(payload), 1.0, moment.step, 7.0)]
+            self.mirror.step(self.model, counted, 1.0, moment.step)
+            self.mirror.commit(counted)
+        self.outbox.settle(self.outbox.number - (not arrives))
+        self.computed += delta
+
+    @property
+    def state(self) -> dict[str, Vector]:
+        return self.outbox.memory.state()
+
+
+def updates(seed: int, count: int) -> list[Vector]:
+    """A constant drift, and noise."""
+    rng = np.random.default_rng(seed)
+    drift = rng.standard_normal(DIM).astype(np.float32)
+    return [drift + np.float32(0.3) * rng.standard_normal(DIM, np.float32) for _ in range(count)]
+
+
+FATES = st.lists(st.booleans(), min_size=1, max_size=40)
+
+
+@given(FATES, st.integers(0, 9), st.sampled_from(["each", "sum"]))
+def test_client_and_server_agree_on_the_shift_whatever_is_lost(fates: Sequence[bool], seed: int, half: Any) -> None:
+    pair = Pair(shifted(rate=0.3, server_half=half))
+    for number, (delta, arrives) in enumerate(zip(updates(seed, len(fates)), fates, strict=True)):
+        pair.round(number, delta, arrives)
+    if not any(fates):
+        assert not pair.state["shift"].any()
+    elif isinstance(pair.mirror, MirrorOfEach):
+        assert pair.mirror.vectors()["a"].tobytes() == pair.state["shift"].tobytes()
+    else:
+        np.testing.assert_allclose(pair.mirror.mean, pair.state["shift"], rtol=1e-5, atol=1e-5)  # type: ignore[attr-defined]
+
+
+@given(FATES, st.integers(0, 9), st.sampled_from(["each", "sum"]))
+def test_what_a_client_computed_is_in_the_model_or_in_its_residual(fates: Sequence[bool], seed: int, half: Any) -> None:
+    pair = Pair(shifted(rate=0.3, server_half=half))
+    for number, (delta, arrives) in enumerate(zip(updates(seed, len(fates)), fates, strict=True)):
+        pair.round(number, delta, arrives)
+    np.testing.assert_allclose(pair.computed, pair.state["residual"] - pair.model, atol=1e-3)
+
+
+def test_a_shift_that_never_moves_is_error_feedback() -> None:
+    still, plain = Pair(shifted(rate=0.0, server_half="each")), Method(gf.HardThreshold(0.5), values=gf.Ternary())
+    memory = plain.memory.client(plain, DIM)
+    for number, delta in enumerate(updates(3, 20)):
+        still.round(number, delta, arrives=True)
+        memory.propose(delta, SCHEDULE.moment(number + 1, key=number))
+        assert still.state["residual"].tobytes() == memory.state()["residual"].tobytes()
+
+
+def test_a_constant_update_is_no_longer_sent_once_the_shift_has_reached_it() -> None:
+    method = shifted(rate=0.3, server_half="each")
+    pair, sent = Pair(method), list[int]()
+    delta = updates(0, 1)[0]
+    for number in range(120):
+        step = SCHEDULE.step(number, 1)
+        pair.round(number, np.float32(step) * delta, arrives=True)
+        sent.append(pair.sent)
+    assert np.linalg.norm(pair.state["shift"] - delta) < 0.2 * np.linalg.norm(delta)
+    assert sum(sent[-20:]) < 0.1 * sum(sent[:20])
+
+
+def test_shifts_wait_while_the_step_is_zero() -> None:
+    pair = Pair(shifted(rate=0.3, server_half="each"))
+    moment = replace(SCHEDULE.moment(1), step=0.0)
+    payload = pair.outbox.send(LocalUpdate(updates(0, 1)[0], 0.0), moment)
+    pair.outbox.settle(pair.outbox.number)
+    pair.mirror.commit([Counted("a", decode(payload), 1.0, 0.0, 1.0)])
+    assert len(decode(payload))
+    assert not pair.state["shift"].any()
+    assert not pair.mirror.vectors()["a"].any()
+
+
+@pytest.mark.parametrize("half", ["each", "sum"])
+def test_ef21_is_its_papers_recursion(half: Any) -> None:
+    """c = C(∇ − g), g ← g + c, x ← x − γ·g, with ∇ = Δ/γ and Top-k, which does not depend on the scale."""
+    method = Method(gf.TopK(6), EF21(server_half=half))
+    pair, g, x = Pair(method), np.zeros(DIM), np.zeros(DIM)
+    for number, gradient in enumerate(updates(1, 30)):
+        step = SCHEDULE.step(number, 1)
+        pair.round(number, np.float32(step) * gradient, arrives=True)
+        difference = gradient - g
+        largest = np.argsort(-np.abs(difference))[:6]
+        g[largest] += difference[largest]
+        x -= step * g
+        np.testing.assert_allclose(pair.state["shift"], g, atol=1e-4)
+        np.testing.assert_allclose(pair.model, x, atol=1e-3)
+        assert not pair.state["residual"].any()
+
+
+def test_ef21_estimates_a_constant_update_ever_better() -> None:
+    """‖g − ∇‖² falls by 1 − k/d at least in every round: the contraction of Top-k."""
+    pair, gradient = Pair(Method(gf.TopK(6), EF21(server_half="each"))), updates(2, 1)[0]
+    error = float(np.sum(gradient**2))
+    for number in range(20):
+        pair.round(number, np.float32(SCHEDULE.step(number, 1)) * gradient, arrives=True)
+        now = float(np.sum((pair.state["shift"] - gradient) ** 2))
+        assert now <= (1 - 6 / DIM) * error + 1e-6
+        error = now
+
+
+def test_a_lost_upload_of_ef21_moves_nothing() -> None:
+    pair = Pair(Method(gf.TopK(6), EF21()))
+    for number, delta in enumerate(updates(4, 10)):
+        before = pair.state["shift"].copy()
+        pair.round(number, delta, arrives=number % 2 == 0)
+        assert number % 2 == 0 or pair.state["shift"].tobytes() == before.tobytes()
+
+
+def test_the_mean_shift_is_weighted_by_what_senders_weighed_when_they_first_counted() -> None:
+    method = shifted(rate=0.5, server_half="sum")
+    mirror: Any = method.memory.server(4)
+    entries = [gf.SparseUpdate(4, [0], [2.0]), gf.SparseUpdate(4, [0, 3], [-4.0, 1.0])]
+    mirror.commit([Counted("a", entries[0], 1.0, 1.0, 30.0), Counted("b", entries[1], 1.0, 1.0, 10.0)])
+    np.testing.assert_allclose(mirror.mean, [(30 * 1 - 10 * 2) / 40, 0, 0, 10 * 0.5 / 40])
+    mirror.commit([Counted("a", entries[0], 1.0, 1.0, 999.0)])
+    np.testing.assert_allclose(mirror.mean, [(30 * 2 - 10 * 2) / 40, 0, 0, 10 * 0.5 / 40])
+
+
+def test_a_shift_stays_within_what_a_model_may_hold_whatever_is_sent() -> None:
+    method = shifted(rate=1.0, server_half="each")
+    mirror = method.memory.server(3)
+    assert mirror is not None
+    huge = gf.SparseUpdate(3, [1], [3e38])
+    for _ in range(20):
+        mirror.commit([Counted("a", huge, 1.0, 1.0, 1.0)])
+    model = np.zeros(3, np.float32)
+    mirror.step(model, [Counted("a", huge, 1e-3, 1.0, 1.0)], 1.0, 1.0)
+    assert np.isfinite(mirror.vectors()["a"]).all()
+    assert np.isfinite(model).all()
+
+
+@pytest.mark.parametrize("wrong", [{"rate": -1}, {"rate": 2.0}, {"rate": "fast"}, {"server_half": "both"}])
+def test_wrong_settings_are_named(wrong: dict[str, Any]) -> None:
+    with pytest.raises(gf.InputError, match=r"rate|server"):
+        Shifts(**wrong)

@@ -1,0 +1,121 @@
+"""`gf.Client` and `gf.Server` with a memory that both sides share: losses, restarts of either, uploads sent again."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gammafl as gf
+from gammafl.core.shifts import MirrorOfEach
+
+DIM = 80
+SCHEDULE = gf.Schedule(gf.InverseDecay(10, 20), iterations=200)
+METHODS = {
+    "each": gf.gamma_fedht_s(initial_threshold=0.5, rate=0.2, server="each"),
+    "sum": gf.gamma_fedht_s(initial_threshold=0.5, rate=0.2),
+    "EF21, each": gf.ef21(keep=0.1, server="each"),
+    "EF21, sum": gf.ef21(keep=0.1),
+    "DGC": gf.dgc(keep=0.1, scope="global", momentum=0.3),
+}
+
+
+class Fleet:
+    """Three clients that pull towards centres of their own, and a server; any of them may be made anew."""
+
+    def __init__(self, method: gf.Method) -> None:
+        self.method = method
+        self.server = gf.Server(method, SCHEDULE, like=DIM)
+        self.clients = {name: gf.Client(name, method, like=DIM) for name in "abc"}
+        rng = np.random.default_rng(0)
+        self.centres = {name: 3 * rng.standard_normal(DIM).astype(np.float32) for name in "abc"}
+        self.model = np.zeros(DIM, np.float32)
+
+    def round(self, number: int, lost: Any = ()) -> None:
+        step = np.float32(SCHEDULE.stepsize(number))
+        for name, client in self.clients.items():
+            offer = self.server.offer(name)
+            start = client.begin(self.model, offer)
+            upload = client.encode(start, start - step * (start - self.centres[name]), offer)
+            if name not in lost:
+                self.server.accept(name, upload, weight=1 + ord(name) - ord("a"))
+        self.server.step(self.model)
+
+    def restart_client(self, name: str, path: Path) -> None:
+        self.clients[name].save(path)
+        self.clients[name] = gf.Client(name, self.method, like=DIM)
+        self.clients[name].load(path)
+
+    def restart_server(self) -> None:
+        saved = self.server.state_dict()
+        self.server = gf.Server(self.method, SCHEDULE, like=DIM)
+        self.server.load_state_dict(saved)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_restarts_of_clients_and_server_change_nothing(name: str, tmp_path: Path) -> None:
+    plain, restarted, chance = Fleet(METHODS[name]), Fleet(METHODS[name]), random.Random(1)
+    for number in range(40):
+        lost = [client for client in "abc" if chance.random() < 0.25]
+        plain.round(number, lost)
+        restarted.round(number, lost)
+        restarted.restart_client(chance.choice("abc"), tmp_path / "client")
+        restarted.restart_server()
+    # keys are drawn by incarnation, which differs; none of these methods uses them
+    assert restarted.model.tobytes() == plain.model.tobytes()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_it_learns_where_uploads_get_lost(name: str) -> None:
+    fleet, chance = Fleet(METHODS[name]), random.Random(2)
+    for number in range(200):
+        fleet.round(number, [client for client in "abc" if chance.random() < 0.2])
+    goal = sum((1 + i) * fleet.centres[client] for i, client in enumerate("abc")) / 6
+    assert np.linalg.norm(fleet.model - goal) < 0.35 * np.linalg.norm(goal)
+
+
+def test_a_server_whose_mirror_is_of_another_model_is_refused() -> None:
+    fleet = Fleet(METHODS["each"])
+    fleet.round(0)
+    saved = fleet.server.state_dict()
+    saved["mirror"]["vectors"] = {name: vector[:-1] for name, vector in saved["mirror"]["vectors"].items()}
+    with pytest.raises(gf.InputError, match="not a state of a server"):
+        fleet.server.load_state_dict(saved)
+
+
+def test_an_upload_that_is_sent_again_counts_with_the_step_of_the_round_it_was_made_in() -> None:
+    """The client comes back under another name of the network, so that the server can't tell what it has."""
+    fleet = Fleet(METHODS["each"])
+    for number in range(10):
+        fleet.round(number)
+    client, server = fleet.clients["a"], fleet.server
+    client.encode(fleet.model, fleet.model - 1, server.offer("a"))  # never arrives
+    server.step(fleet.model)
+    state = client._state
+    state.address = 0  # from several addresses
+    offer = server.offer("elsewhere")
+    upload = client.encode(fleet.model, fleet.model - 1, offer)
+    made = state.outbox.made
+    assert server.accept("elsewhere", upload)
+    (arrival,) = server._exchange.arrivals
+    assert arrival.answer.again
+    assert made == offer.round - 1
+    assert arrival.step == state.outbox.step == SCHEDULE.step(made - 1, 1)
+    server.step(fleet.model)
+    client.begin(fleet.model, server.offer("elsewhere"))
+    assert isinstance(server._exchange.mirror, MirrorOfEach)
+    mirrored = server._exchange.mirror.vectors()[f"a {state.incarnation}"]
+    assert mirrored.tobytes() == state.outbox.memory.state()["shift"].tobytes()
+
+
+@pytest.mark.parametrize("made", [0, 99])
+def test_a_client_can_not_choose_a_round_that_never_was(made: int) -> None:
+    fleet = Fleet(METHODS["each"])
+    client, server = fleet.clients["a"], fleet.server
+    client.encode(fleet.model, fleet.model - 1, server.offer("a"))
+    server.step(fleet.model)
+    client._state.address, client._state.outbox.made = 0, made
+    upload = client.encode(fleet.model, fleet.model - 1, server.offer("elsewhere"))
+    with pytest.raises(gf.WireError, match="in round 2"):
+        server.accept("elsewhere", upload)
