@@ -42,13 +42,18 @@ if TYPE_CHECKING:
     from gammafl.federated.limits import Limits as Limits
     from gammafl.federated.records import RoundRecord as RoundRecord
     from gammafl.federated.records import Summary as Summary
+    from gammafl.methods.dagc import dagc_a as dagc_a
+    from gammafl.methods.dagc import dagc_r as dagc_r
+    from gammafl.methods.ef_sign import ef_sign as ef_sign
     from gammafl.methods.fedavg import fedavg as fedavg
     from gammafl.methods.gamma_fedht import gamma_fedht as gamma_fedht
     from gammafl.methods.gamma_fedht import gamma_fedht_q as gamma_fedht_q
     from gammafl.methods.hard_threshold import hard_threshold as hard_threshold
     from gammafl.methods.registry import method_named as method_named
     from gammafl.methods.registry import register as register
+    from gammafl.methods.sidco import sidco as sidco
     from gammafl.methods.stc import stc as stc
+    from gammafl.methods.terngrad import terngrad as terngrad
     from gammafl.methods.top_k import top_k as top_k
     from gammafl.runs.simulate import simulate as simulate
     from gammafl.tasks.user_task import torch_task as torch_task
@@ -106,6 +111,8 @@ _HOMES = {
     "gammafl.federated.exchange": ("Offer",),
     "gammafl.federated.limits": ("Limits",),
     "gammafl.federated.records": ("RoundRecord", "Summary"),
+    "gammafl.methods.dagc": ("dagc_a", "dagc_r"),
+    "gammafl.methods.ef_sign": ("ef_sign",),
     "gammafl.methods.fedavg": ("fedavg",),
     "gammafl.methods.gamma_fedht": (
         "gamma_fedht",
@@ -116,7 +123,9 @@ _HOMES = {
         "method_named",
         "register",
     ),
+    "gammafl.methods.sidco": ("sidco",),
     "gammafl.methods.stc": ("stc",),
+    "gammafl.methods.terngrad": ("terngrad",),
     "gammafl.methods.top_k": ("top_k",),
     "gammafl.runs.simulate": ("simulate",),
     "gammafl.tasks.user_task": ("torch_task",),

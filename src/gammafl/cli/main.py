@@ -112,7 +112,7 @@ def run(
 def compare(
     task: Task = None,
     methods: Annotated[
-        str | None, typer.Option(help="Comma-separated, as --method of run; all of gammafl's by default.")
+        str | None, typer.Option(help="Comma-separated, as --method of run, or all; by default those of the paper.")
     ] = None,
     seeds: Annotated[str, typer.Option(help="Comma-separated.")] = "0",
     link: Link = None,
@@ -142,10 +142,10 @@ def compare(
     from gammafl.experiments.pages import write_page
     from gammafl.experiments.store import write_study
     from gammafl.files.disk_errors import storing
-    from gammafl.methods.registry import names, split_list
+    from gammafl.methods.registry import chosen
     from gammafl.runs.directory import free_directory
 
-    study = comparison(base, names() if methods is None else split_list(methods))
+    study = comparison(base, chosen(methods))
     seed_list = tuple(numbers(seeds, "--seeds", 0))
     path = out or free_directory(Path("runs"), f"compare-{short_name(base['task'])}")
     if (path / "config.toml").exists():

@@ -5,6 +5,7 @@ from functools import cached_property
 
 from gammafl.core.errors import InputError, require
 from gammafl.core.layout import Layout
+from gammafl.core.shares import Share
 from gammafl.core.stepsizes import Stepsize, as_stepsize
 
 
@@ -19,6 +20,7 @@ class Moment:
     layout       the tensors of the vector; None where nobody said
     key          64 random bits for this client and round: np.random.default_rng(moment.key)
     keep         the fraction of the entries that is to be kept, whatever the compressor's own λ or k; None: they decide
+    share        of the training data, this client's beside the others'; None where nobody knows, as over Flower
     """
 
     t: int = 0
@@ -30,11 +32,12 @@ class Moment:
     layout: Layout | None = None
     key: int = 0
     keep: float | None = None
+    share: Share | None = None
 
-    def keyed(self, key: int) -> "Moment":
-        """The same moment with another key; cheaper than `dataclasses.replace`, which counts in a simulator's round."""
+    def keyed(self, key: int, share: Share | None = None) -> "Moment":
+        """The same moment for another key and client; `dataclasses.replace` would count in a simulator's round."""
         moment = object.__new__(Moment)
-        moment.__dict__.update(self.__dict__, key=key)
+        moment.__dict__.update(self.__dict__, key=key, share=share)
         return moment
 
     @property

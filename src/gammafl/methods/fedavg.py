@@ -11,6 +11,7 @@ from gammafl.methods.registry import register
     "fedavg",
     label="FedAVG",
     colour="#000000",
+    dash="dash",
     citation="McMahan et al., AISTATS 2017",
     cost="O(d): a copy",
     promise=EXACT,

@@ -1,8 +1,8 @@
 """What a method says of its error E‖C(v) − v‖², as its card has it and as a test holds it to.
 
-    contraction   E‖C(v) − v‖² ≤ (1 − δ)·‖v‖²
-    unbiased      E C(v) = v, with E‖C(v) − v‖² ≤ ω·‖v‖²
-    absolute      ‖C(v) − v‖² ≤ d·λ², whatever v is
+contraction   E‖C(v) − v‖² ≤ (1 − δ)·‖v‖²
+unbiased      E C(v) = v, with E‖C(v) − v‖² ≤ ω·‖v‖²
+absolute      ‖C(v) − v‖² ≤ d·λ², whatever v is
 """
 
 from collections.abc import Callable
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gammafl.core.arrays import Vector
+from gammafl.core.layout import Layout
 from gammafl.core.method import Method
 from gammafl.core.moment import Moment
 
@@ -38,6 +39,7 @@ class Promise:
 def contraction(text: str, delta: Bound) -> Promise:
     """δ of a vector, for a compressor that draws nothing.
 
+    >>> from gammafl.core.compressors import TopK
     >>> contraction("δ = 1/4", lambda method, vector: 0.25).error(Method(TopK(1)), np.ones(4, np.float32))
     3.0
     """
@@ -51,7 +53,7 @@ def squared(vector: Vector) -> float:
 
 def planned_share(method: Method, vector: Vector) -> float:
     """k/d: of a method that keeps its k largest entries, at least one."""
-    keep = method.planned(Moment(layout=None)) or 0.0
+    keep = method.planned(Moment(layout=Layout.flat(vector.size))) or 0.0
     return max(1, np.floor(keep * vector.size + 0.5)) / max(1, vector.size)
 
 
@@ -68,13 +70,9 @@ def _by_threshold_and_ternary(method: Method, vector: Vector) -> float:
 
 
 EXACT = Promise("exact: nothing is left out; with 16-bit floats a relative error of 2⁻¹¹", lambda method, vector: 0.0)
-TOP_K = contraction("δ = k/d", lambda m, v: m.compressor.k / v.size if _is_count(m) else planned_share(m, v))
+TOP_K = contraction("δ = k/d", planned_share)
 TERNARY = contraction("δ = ‖v_K‖₁²/(k·‖v‖²) ≥ 1/d, K the kept entries", lambda m, v: 1 / max(1, v.size))
 THRESHOLD = Promise("contraction, δ = k/d at level 'upload'; absolute, ‖C(v) − v‖² ≤ d·λ², with a λ", _by_threshold)
 TERNARY_THRESHOLD = Promise(
     "contraction, δ = ‖v_K‖₁²/(k·‖v‖²) ≥ 1/d, K the kept entries, where there are any", _by_threshold_and_ternary
 )
-
-
-def _is_count(method: Method) -> bool:
-    return isinstance(getattr(method.compressor, "k", None), int)

@@ -40,6 +40,9 @@ LONG_LABEL = 60
 SPARE_COLOURS = ("#CC79A7", "#882255", "#44AA99", "#999933", "#AA4499", "#332288", "#661100", "#888888")
 """For methods that chose none; told apart by readers who don't see all colours."""
 
+DASHES = ("solid", "dash", "dot", "dashdot")
+"""There are more methods than colours that all readers tell apart."""
+
 
 UNTUNED = "untuned: nobody has looked for better settings than these"
 
@@ -59,6 +62,7 @@ class Entry:
     colour     of its lines
     citation   where it was published
     follows    the method that decides how many entries this one keeps, where traffic is to be equal
+    dash       of its lines: one of `DASHES`
     cost       of compressing a vector, in passes over it
     memory     what is kept between uploads; of error feedback and of no memory it is known
     promise    its declared property
@@ -72,6 +76,7 @@ class Entry:
     colour: str
     citation: str = ""
     follows: str | None = None
+    dash: str = "solid"
     cost: str = ""
     memory: str = ""
     promise: Promise | None = None
@@ -142,6 +147,7 @@ def register(
     colour: str = "",
     citation: str = "",
     follows: str | None = None,
+    dash: str = "solid",
     cost: str = "",
     memory: str = "",
     promise: Promise | None = None,
@@ -156,6 +162,7 @@ def register(
     citation   where it was published
     follows    the name of the method that decides how many entries this one keeps in a comparison at equal traffic; the
                factory then takes the number as `k`
+    dash       of its lines: "solid", "dash", "dot" or "dashdot"
     cost       of compressing a vector: "O(d), 2 passes"
     memory     what client and server keep between uploads; known where the memory is error feedback or none
     promise    its declared property (`methods/promises.py`)
@@ -172,6 +179,7 @@ def register(
     """
 
     require(not colour or bool(COLOUR.fullmatch(colour)), f"a colour is written #rrggbb, got {colour!r}")
+    require(dash in DASHES, f"a dash is one of {', '.join(DASHES)}, got {dash!r}")
     require(bool(NAME.fullmatch(name)), f"a method's name is of letters, digits, dots and dashes, got {name!r}")
 
     def decorate(factory: Callable[Parameters, Method]) -> Callable[Parameters, Method]:
@@ -180,7 +188,7 @@ def register(
         made = named(name, factory)
         chosen = colour or SPARE_COLOURS[len(REGISTRY) % len(SPARE_COLOURS)]
         entry = Entry(
-            name, made, label or name, chosen, citation, follows, cost, memory, promise, tuned, dict(ranges or {})
+            name, made, label or name, chosen, citation, follows, dash, cost, memory, promise, tuned, dict(ranges or {})
         )
         unknown = [key for key in entry.ranges if key not in entry.parameters]
         require(not unknown, f"{name}: ranges name {', '.join(unknown)}, which the function has no parameter for")
@@ -288,16 +296,40 @@ def label_of(method: str) -> str:
     return ", ".join([label, *(f"{key}={value}" for key, value in settings.items())])
 
 
-def colours_of(methods: Sequence[str]) -> dict[str, str]:
-    """A colour for each method of a picture: its own, or a spare one where another has that already."""
-    colours: dict[str, str] = {}
+Look = tuple[str, str]
+"""Colour and dash of a line."""
+
+
+def looks_of(methods: Sequence[str]) -> dict[str, Look]:
+    """A look for each method of a picture: its own, or one with a spare colour where another has that already.
+
+    Where colours run out, the dash is another one.
+    """
+    looks: dict[str, Look] = {}
     for method in methods:
         try:
-            wanted = [entry_named(method).colour, *SPARE_COLOURS]
+            entry = entry_named(method)
+            own, dash = [entry.colour], entry.dash
         except InputError:  # it is not registered here
-            wanted = list(SPARE_COLOURS)
-        colours[method] = next((colour for colour in wanted if colour not in colours.values()), wanted[0])
-    return colours
+            own, dash = [], "solid"
+        used = {colour for colour, _ in looks.values()}
+        fresh = [(colour, dash) for colour in (*own, *SPARE_COLOURS) if colour not in used]
+        others = [(colour, other) for other in (dash, *DASHES) for colour in (*own, *SPARE_COLOURS)]
+        looks[method] = next((look for look in (*fresh, *others) if look not in looks.values()), others[0])
+    return looks
+
+
+def chosen(text: str | None) -> list[str]:
+    """The methods of a list as one types it, where "all" is every one that needs no setting; `USUAL` if there is none.
+
+    >>> chosen("ht,top-k:keep=0.1"), set(USUAL) < set(chosen("all")) == set(chosen("fedavg,all"))
+    (['ht', 'top-k:keep=0.1'], True)
+    """
+    if text is None:
+        return list(USUAL)
+    found = split_list(text)
+    everything = [name for name in names() if not entry_named(name).needs] if ALL in found else []
+    return list(dict.fromkeys([*everything, *(name for name in found if name != ALL)]))
 
 
 def names() -> list[str]:
@@ -312,9 +344,19 @@ OURS = {
     "ht": "hard_threshold",
     "top-k": "top_k",
     "stc": "stc",
+    "sidco": "sidco",
+    "dagc-r": "dagc",
+    "dagc-a": "dagc",
+    "ef-sign": "ef_sign",
+    "terngrad": "terngrad",
     "fedavg": "fedavg",
 }
 """Name → the file of this room that registers it, in the order of tables."""
+
+USUAL = ("gamma-fedht", "gamma-fedht-q", "ht", "top-k", "stc", "fedavg")
+"""The paper's own, which are compared where nobody says what."""
+
+ALL = "all"
 
 _broken: dict[str, str] = {}
 """Entry point → why it can't be loaded."""
