@@ -106,6 +106,12 @@ def test_where_nothing_exceeds_the_fitted_threshold_it_still_sends(vector: Vecto
     assert 1 <= len(gf.sidco(0.01, fit)(vector.astype(np.float32))) <= 10
 
 
+def test_a_count_is_the_fraction_that_it_is_of_the_vector() -> None:
+    vector = quantiles_of("laplace")
+    assert gf.sidco(k=40)(vector) == gf.sidco(keep=0.01)(vector)
+    assert len(gf.sidco(k=0)(vector)) == 0
+
+
 def test_the_shares_of_the_stages_multiply_to_keep() -> None:
     for keep in (1.0, 0.25, 0.2, 1 / 64, 0.001, 1e-9):
         for stages in (0, 1, 2, 7):
@@ -115,7 +121,8 @@ def test_the_shares_of_the_stages_multiply_to_keep() -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"keep": 0.0}, "keep"),
+        ({"keep": 0.0}, "a fraction"),
+        ({"k": -3}, "a count"),
         ({"fit": "normal"}, "fit must be one of exponential, pareto, gamma"),
         ({"stages": -1}, "stages must be from 1 to 20"),
         ({"stages": True}, "stages must be"),

@@ -90,15 +90,17 @@ class ThresholdByShare(HardThreshold):
     colour="#999933",
     dash="dashdot",
     citation=CITATION,
+    follows="gamma-fedht",
     cost=COST,
     promise=Promise("contraction, δ_i = k_i/d", lambda m, v: (1 - min(1.0, m.planned(Moment()) or 0.0)) * squared(v)),
     tuned=NOTHING_TO_TUNE,
     ranges={"keep": KEEPS},
 )
-def dagc_r(keep: float = 0.01, scope: Scope = "global") -> Method:
+def dagc_r(keep: float = 0.01, k: int | float | None = None, scope: Scope = "global") -> Method:
     """Top-k where a client with more data keeps more, k_i ∝ p_i^⅔, with error feedback.
 
     keep    the kept fraction, on average over the clients; p_i is a client's part of all samples
+    k       a count (whole number) or a fraction, instead
     scope   "global": of the whole model; "tensor": of each tensor, as its authors' code does it
 
     Over Flower nobody knows the p_i before clients train: there it is Top-k, and the log says so once.
@@ -106,7 +108,7 @@ def dagc_r(keep: float = 0.01, scope: Scope = "global") -> Method:
     >>> dagc_r(keep=0.001)
     Method(TopKByShare(k=0.001, scope='global'))
     """
-    return Method(TopKByShare(float(keep), scope))
+    return Method(TopKByShare(float(keep) if k is None else k, scope))
 
 
 @register(

@@ -8,7 +8,7 @@ import numpy as np
 
 from gammafl.core import kernels, largest
 from gammafl.core.arrays import Vector
-from gammafl.core.compressors import Compressor
+from gammafl.core.compressors import Compressor, TopK
 from gammafl.core.errors import require
 from gammafl.core.inputs import is_number
 from gammafl.core.memory import FLOAT32_MAX
@@ -16,7 +16,6 @@ from gammafl.core.method import Method
 from gammafl.core.moment import Moment
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.sums import excesses, mean_logarithm
-from gammafl.core.thresholds import require_kept_fraction
 from gammafl.methods.promises import contraction
 from gammafl.methods.registry import KEEPS, register
 
@@ -86,27 +85,28 @@ def stage_shares(keep: float, stages: int = 0) -> list[float]:
 
 @dataclass(frozen=True)
 class Sidco(Compressor):
-    """Keeps |v_j| > λ, where about `keep` of the entries of the fitted distribution exceed λ.
+    """Keeps |v_j| > λ, where about k of the entries of the fitted distribution exceed λ.
 
-    Several stages look closer at the tail: each fits what exceeds the threshold of the one before. Where the fit is so
-    wrong that nothing exceeds λ, exactly `keep` of the entries are kept, as by Top-k: else a client would never send.
-    Its paper's controller of the number of stages is left out, which would need a memory of its own.
+    `k` is a count (int) or a fraction of d (float), as of `TopK`. Several stages look closer at the tail: each fits
+    what exceeds the threshold of the one before. Where the fit is so wrong that nothing exceeds λ, exactly k entries
+    are kept, as by Top-k: else a client would never send. Its paper's controller of the number of stages is left out,
+    which would need a memory of its own.
     """
 
     follows_keep = True
 
-    keep: float = 0.01
+    k: int | float = 0.01
     fit: Fit = "pareto"
     stages: int = 0
 
     def __post_init__(self) -> None:
-        require_kept_fraction(self.keep)
+        TopK(self.k)  # or one line that says what k may be
         require(self.fit in get_args(Fit), f"fit must be one of {', '.join(get_args(Fit))}, got {self.fit!r}")
         whole = isinstance(self.stages, int) and is_number(self.stages) and 0 <= self.stages <= MOST_STAGES
         require(whole, f"stages must be from 1 to {MOST_STAGES}, or 0 for as many as it takes; got {self.stages!r}")
 
-    def planned(self, moment: Moment) -> float:
-        return self.keep
+    def planned(self, moment: Moment) -> float | None:
+        return TopK(self.k).planned(moment)
 
     def threshold(self, vector: Vector, keep: float) -> float:
         """λ for this vector."""
@@ -137,7 +137,10 @@ class Sidco(Compressor):
         return pareto_threshold(whole, zeros * (variance + mean * mean) - whole * whole, share)
 
     def take(self, vector: Vector, moment: Moment) -> SparseUpdate:
-        keep = self.keep if moment.keep is None else moment.keep
+        usual = self.k / max(1, vector.size) if isinstance(self.k, int) else self.k
+        keep = min(1.0, usual if moment.keep is None else moment.keep)
+        if not keep:
+            return SparseUpdate(vector.size, [], [])
         found = kernels.add_and_take_above(np.zeros_like(vector), vector, self.threshold(vector, keep))
         if not len(found[0]):
             found = largest.take_largest(vector, max(1, round(keep * vector.size)), moment.key)
@@ -149,6 +152,7 @@ class Sidco(Compressor):
     label="SIDCo",
     colour="#CC79A7",
     citation="Abdelmoniem et al., MLSys 2021",
+    follows="gamma-fedht",
     cost="O(d): a pass to add, one for each stage (four of them at 1%), one to take",
     promise=contraction(
         "δ = k̂/d, k̂ the entries that exceed the fitted threshold, at least one",
@@ -158,14 +162,15 @@ class Sidco(Compressor):
     "controller of the stages that the paper has; quarters are its authors' choice",
     ranges={"keep": KEEPS},
 )
-def sidco(keep: float = 0.01, fit: Fit = "pareto", stages: int = 0) -> Method:
+def sidco(keep: float = 0.01, fit: Fit = "pareto", stages: int = 0, k: int | float | None = None) -> Method:
     """Keeps what exceeds a threshold from a fitted distribution, about `keep` of the entries, with error feedback.
 
     keep     the kept fraction of the entries; about, since a fit is not a count
     fit      of magnitudes: "pareto", the generalised one; "exponential"; "gamma", with Pareto tails in later stages
     stages   how often the tail is looked at again; 0: each stage keeps a quarter, as often as it takes
+    k        a count (whole number) or a fraction, instead of keep
 
     >>> sidco(keep=0.001)
-    Method(Sidco(keep=0.001, fit='pareto', stages=0))
+    Method(Sidco(k=0.001, fit='pareto', stages=0))
     """
-    return Method(Sidco(keep, fit, stages))
+    return Method(Sidco(float(keep) if k is None else k, fit, stages))
