@@ -47,7 +47,7 @@ class TernGrad(Compressor):
     def magnitude(self, part: Vector) -> float:
         """s."""
         largest = kernels.largest_magnitude(part)
-        return min(largest, float(np.float32(self.clip * standard_deviation(part)))) if self.clip else largest
+        return float(np.float32(min(largest, self.clip * standard_deviation(part)))) if self.clip else largest
 
     def take(self, vector: Vector, moment: Moment) -> SparseUpdate:
         found = []
