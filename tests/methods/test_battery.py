@@ -17,7 +17,7 @@ from gammafl.config.layers import make_config
 from gammafl.core import kernels, sums, threads
 from gammafl.core.arrays import Vector
 from gammafl.core.moment import key_of
-from gammafl.federated import exchange, in_process
+from gammafl.federated import exchange, in_process, rounds
 from gammafl.methods.description import build, describe
 from gammafl.methods.registry import OURS, entry_named, method_named
 from gammafl.runs.execute import execute
@@ -163,7 +163,7 @@ def test_a_method_that_follows_a_budget_keeps_what_it_is_told(expression: str) -
 @pytest.mark.parametrize("name", [name for name in NAMES if "keep" in entry_named(name).ranges])
 def test_a_larger_keep_keeps_more_and_about_as_many_as_it_says(name: str) -> None:
     (vector,), kept = vectors(1, 40_000), []
-    for keep in entry_named(name).ranges["keep"]:
+    for keep in map(float, entry_named(name).ranges["keep"]):  # type: ignore[arg-type]
         method = method_named(name, {"keep": keep})
         moment = moment_of(method, 40_000)
         kept.append(len(method(vector, moment)))
@@ -216,7 +216,7 @@ def test_every_method_learns(name: str) -> None:
     plan = plan_for(method_named(name, keep=0.1), participants=4)
     last = problems.run(plan)[2][-1].metric
     assert last is not None
-    assert last < 0.67 * plan.task.evaluate(problems.rounds.start(plan).model).metric
+    assert last < 0.67 * plan.task.evaluate(rounds.start(plan).model).metric
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if type(method_named(name).memory) is gf.ErrorFeedback])
@@ -224,7 +224,7 @@ def test_with_error_feedback_what_was_computed_was_sent_or_is_remembered(name: s
     """Over a whole run in the simulator: Σ updates = Σ sent + residual, up to float32's roundings."""
     task = Quadratic()
     plan = plan_for(method_named(name, keep=0.1), task, weights="normalized", participants=1)
-    start = problems.rounds.start(plan).model
+    start = rounds.start(plan).model
     state, residuals, _ = problems.run(plan)
     computed = sum(delta.astype(np.float64) for _, delta in task.deltas)
     left = sum(residuals.residual(client).astype(np.float64) for client in range(4))

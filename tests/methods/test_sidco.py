@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy import stats
 
 import gammafl as gf
@@ -11,6 +12,7 @@ from gammafl.core.arrays import Vector
 from gammafl.methods.sidco import Fit, Sidco, stage_shares
 from tests.methods.proofs import recorded, reference
 
+Doubles = NDArray[np.float64]
 TOLERANCE = 0.2
 """ε_H = ε_L of its paper, section 4."""
 
@@ -30,17 +32,17 @@ def quantiles_of(shape: str) -> Vector:
     return (mixed * np.where(np.arange(COUNT) % 3, 1, -1)).astype(np.float32)
 
 
-def exponential(x: Vector, share: float) -> float:
+def exponential(x: Doubles, share: float) -> float:
     return float(x.mean()) * math.log(1 / share)
 
 
-def pareto(x: Vector, share: float) -> float:
+def pareto(x: Doubles, share: float) -> float:
     ratio = x.mean() ** 2 / x.var()
     alpha, beta = 0.5 * (1 - ratio), 0.5 * x.mean() * (ratio + 1)
     return float(beta / alpha * (math.exp(-alpha * math.log(share)) - 1))
 
 
-def gamma(x: Vector, share: float) -> float:
+def gamma(x: Doubles, share: float) -> float:
     s = math.log(x.mean()) - np.log(x).mean()
     alpha = (3 - s + math.sqrt((s - 3) ** 2 + 24 * s)) / (12 * s)
     return float(-x.mean() / alpha * (math.log(share) + math.lgamma(alpha)))

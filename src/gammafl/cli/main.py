@@ -142,10 +142,10 @@ def compare(
     from gammafl.experiments.pages import write_page
     from gammafl.experiments.store import write_study
     from gammafl.files.disk_errors import storing
-    from gammafl.methods.registry import chosen
+    from gammafl.methods.registry import methods_in
     from gammafl.runs.directory import free_directory
 
-    study = comparison(base, chosen(methods))
+    study = comparison(base, methods_in(methods))
     seed_list = tuple(numbers(seeds, "--seeds", 0))
     path = out or free_directory(Path("runs"), f"compare-{short_name(base['task'])}")
     if (path / "config.toml").exists():

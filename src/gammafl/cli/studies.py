@@ -86,14 +86,14 @@ def pareto(
     base = base_settings("pareto", task, config, set_, {"link": link, "budget": budget}, {"keep": "--keep"})
     from gammafl.experiments import pareto as study
     from gammafl.experiments.runner import Options, plan_campaign
-    from gammafl.methods.registry import chosen
+    from gammafl.methods.registry import methods_in
     from gammafl.runs.directory import free_directory
 
     try:
         keeps = [float(word) for word in words(keep)] if keep else []
     except ValueError:
         raise InputError(f"--keep takes fractions, such as --keep 0.001,0.01; got {keep!r}") from None
-    declared = study.pareto(base, chosen(methods), keeps)
+    declared = study.pareto(base, methods_in(methods), keeps)
     path = out or free_directory(Path("runs"), f"pareto-{short_name(base['task'])}")
     seed_list = tuple(numbers(seeds, "--seeds", 0)) if seeds else ()
     campaign = plan_campaign(declared, Options(path, seed_list, quick, jobs, collect=collect, data_dir=data_dir))

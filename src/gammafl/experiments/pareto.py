@@ -64,7 +64,8 @@ def levels_of(method: str, keeps: Sequence[float] = ()) -> list[Level]:
     if setting in fixed or (setting == "keep" and "k" in fixed) or not values:
         return [Level(OWN)]
     if setting == "keep":
-        return [Level(f"{keep:g}", {"keep": keep}) for keep in sorted(set(keeps or values))]
+        kept = sorted({float(keep) for keep in keeps or values})  # type: ignore[arg-type]
+        return [Level(f"{keep:g}", {"keep": keep}) for keep in kept]
     return [Level(f"{setting}={value}", {"compression": {setting: value}}) for value in values]
 
 

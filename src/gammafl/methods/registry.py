@@ -319,10 +319,10 @@ def looks_of(methods: Sequence[str]) -> dict[str, Look]:
     return looks
 
 
-def chosen(text: str | None) -> list[str]:
+def methods_in(text: str | None) -> list[str]:
     """The methods of a list as one types it, where "all" is every one that needs no setting; `USUAL` if there is none.
 
-    >>> chosen("ht,top-k:keep=0.1"), set(USUAL) < set(chosen("all")) == set(chosen("fedavg,all"))
+    >>> methods_in("ht,top-k:keep=0.1"), set(USUAL) < set(methods_in("all")) == set(methods_in("fedavg,all"))
     (['ht', 'top-k:keep=0.1'], True)
     """
     if text is None:
