@@ -15,8 +15,8 @@ HEAD = """# Methods
 
 <!-- Written by `make methods-page` from the registry; a test holds them equal. Change src/gammafl/methods/. -->
 
-Every method of gammafl. `gammafl methods NAME` prints its card. `gammafl compare TASK --methods all` runs all of them,
-`gammafl pareto TASK --methods all` each over its range. Each is held
+Every method of gammafl. `gammafl methods NAME` prints its card. `gammafl compare logistic-mini --methods all` runs all
+of them, `gammafl pareto logistic-mini --methods all` each over its range. Each is held
 
 - to independent references: its paper's equation in plain numpy, or recorded outputs of public code;
 - to its declared property, by [one test]({battery}) for all: `test_the_error_is_at_most_what_the_card_says`, and
