@@ -76,6 +76,13 @@ def test_clipping_makes_the_magnitude_smaller_and_more_entries_are_sent() -> Non
     assert len(clipped) > len(plain)
 
 
+@pytest.mark.parametrize("size", [1, 1000])
+def test_where_all_entries_are_equal_nothing_is_cut_off(size: int) -> None:
+    """Else a tensor of one entry would never be sent: its standard deviation is zero."""
+    vector = np.full(size, -0.3, np.float32)
+    np.testing.assert_array_equal(gf.terngrad(clip=2.5)(vector).dense(), vector)
+
+
 @pytest.mark.parametrize("clip", [-1.0, float("nan"), float("inf"), True])
 def test_a_clip_that_is_no_number_of_deviations_is_refused(clip: float) -> None:
     with pytest.raises(gf.InputError, match="clip is a number of standard deviations"):

@@ -24,6 +24,9 @@ from gammafl.methods.registry import register
 from gammafl.methods.rounded import OneMagnitude
 from gammafl.methods.scopes import parts_in, require_scope
 
+EQUAL = 1e-6
+"""A standard deviation of so little, beside the largest magnitude, is rounding."""
+
 
 @dataclass(frozen=True)
 class TernGrad(Compressor):
@@ -45,9 +48,12 @@ class TernGrad(Compressor):
         return parts_in(self.scope, dim, moment)
 
     def magnitude(self, part: Vector) -> float:
-        """s."""
+        """s. Where all entries are equal, as in a tensor of one, there is nothing to cut off."""
         largest = kernels.largest_magnitude(part)
-        return float(np.float32(min(largest, self.clip * standard_deviation(part)))) if self.clip else largest
+        deviation = standard_deviation(part) if self.clip else 0.0
+        if deviation <= EQUAL * largest:
+            return largest
+        return float(np.float32(min(largest, self.clip * deviation)))
 
     def take(self, vector: Vector, moment: Moment) -> SparseUpdate:
         found = []
