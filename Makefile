@@ -6,7 +6,7 @@ RUNS ?= 200000
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo flower-demo test lint format browser peers bench clean
+.PHONY: help demo flower-demo test lint format browser peers bench methods-cost methods-page clean
 .PHONY: lock locked audit versions campaigns campaign-fuzz campaign-kill campaign-soak campaign-faults campaign-apps campaign-atheris
 
 help:  ## show this list
@@ -88,6 +88,13 @@ peers: .peers/ready  ## an environment with pfl-research and Flower, to be measu
 bench: .venv/train .peers/ready  ## every measurement of docs/performance.md; an hour on two idle cores
 	@for what in compress wire density simulate parts gpt2 growth scale start; do \
 		$(BIN)/python -m benchmarks $$what | tee benchmarks/output/$$what.txt || exit 1; done
+
+methods-cost: .venv/dev  ## what every method costs, measured; some minutes on an idle core; then docs/methods.md
+	$(BIN)/python -m benchmarks methods --out benchmarks/output/methods.json
+	$(BIN)/python -m tools.methods_page
+
+methods-page: .venv/dev  ## docs/methods.md from the registry
+	$(BIN)/python -m tools.methods_page
 
 clean:  ## remove the environment and everything that was built
 	rm -rf .venv .peers .audit .atheris build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -74,6 +74,22 @@ def _fractions(text: str) -> list[float]:
     return found
 
 
+@app.command("methods", epilog="Example:  python -m benchmarks methods --dims 235690 --repeats 3")
+def methods(
+    dims: Annotated[str, typer.Option(help="Comma-separated numbers of elements.")] = "235690,10000000",
+    repeats: Repeats = 9,
+    out: Annotated[Path | None, typer.Option(help="A JSON file to write, for docs/methods.md.")] = None,
+) -> None:
+    """Every registered method beside the fused threshold: compress and encode, in CPU time of one thread."""
+    from benchmarks import methods as bench
+
+    measured = {dim: bench.measure(dim, repeats) for dim in numbers(dims, "--dims")}
+    for dim, figures in measured.items():
+        bench.table(dim, figures).print()
+    if out is not None:
+        bench.write(out, measured)
+
+
 @app.command("simulate", epilog="Example:  make peers && python -m benchmarks simulate --models logistic")
 def simulate(
     models: Annotated[str, typer.Option(help="Comma-separated.")] = "logistic,cnn,vgg11s,lenet,resnet",

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gammafl.cli import main as cli
-from gammafl.methods.registry import OURS
+from gammafl.methods.registry import OURS, entry_named, methods_in
 from tests.conftest import repeatable
 
 QUICK = ["--set", "iterations=20", "--set", "evaluation.every=2"]
@@ -52,6 +52,28 @@ def test_run_writes_a_run_directory_and_says_what_came_out(
     assert "uplink per client" in out
     assert {p.name for p in path.iterdir()} >= {"config.toml", "rounds.jsonl", "summary.json", "checkpoint"}
     assert json.loads((path / "summary.json").read_text())["method"] == method
+
+
+def test_compare_runs_every_method_that_needs_no_setting(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--methods", "all", "--jobs", "1", "--out", "c", "--json"]
+    code, out, _ = gammafl("compare", "logistic-mini", *QUICK, *arguments, capsys=capsys)
+    assert code == 0
+    assert [summary["method"] for summary in json.loads(out.splitlines()[-1])] == methods_in("all")
+    assert (in_tmp / "c/comparison.png").exists()
+
+
+@pytest.mark.parametrize("name", methods_in("all"))
+def test_a_card_says_what_it_does_what_it_costs_and_what_it_promises(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = gammafl("methods", name, capsys=capsys)
+    entry = entry_named(name)
+    assert code == 0
+    told = " ".join(out.split())
+    for line in (entry.label, entry.what, entry.cost, entry.state, entry.tuned, entry.citation):
+        assert " ".join(line.split()) in told
+    assert all(key in out for key in entry.parameters)
+    assert max(map(len, out.splitlines())) <= 120
 
 
 def test_a_budget_is_kept_by_run_and_compare_and_a_wrong_one_is_one_line(

@@ -29,7 +29,7 @@ from gammafl.config.layers import make_config, parse_settings
 from gammafl.experiments.compare import check_methods
 from gammafl.experiments.pareto import pareto
 from gammafl.experiments.runner import Options, plan_campaign
-from gammafl.methods.registry import split_list
+from gammafl.methods.registry import methods_in
 from gammafl.paper.catalogue import study_named
 from gammafl.tasks.data.catalogue import dataset_named
 
@@ -148,12 +148,12 @@ def import_files(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def check_gammafl(arguments: list[str], may_be_a_name: bool) -> None:
     command, given = parsed(cli.app, arguments, may_be_a_name)
     if command in ("run", "compare") and given["config"] is None:
-        methods = check_methods(split_list(given.get("method") or given.get("methods") or "gamma-fedht"))
+        methods = check_methods(methods_in(given.get("method") or given.get("methods") or "gamma-fedht"))
         make_config(*layers(given["task"], None, given["set_"]), {"method": methods[-1]})
     elif command == "pareto":
         options = {name: given[name] for name in ("link", "budget")}
         base = base_settings("pareto", given["task"], None, given["set_"], options)
-        pareto(base, split_list(given["methods"] or ""), (0.01,))
+        pareto(base, methods_in(given["methods"]), (0.01,))
     elif command == "study" and given["name"] != "list":
         study = study_named(given["name"])
         seeds = tuple(numbers(given["seeds"], "--seeds", 0)) if given["seeds"] else ()

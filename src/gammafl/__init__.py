@@ -45,7 +45,10 @@ if TYPE_CHECKING:
     from gammafl.federated.limits import Limits as Limits
     from gammafl.federated.records import RoundRecord as RoundRecord
     from gammafl.federated.records import Summary as Summary
+    from gammafl.methods.dagc import dagc_a as dagc_a
+    from gammafl.methods.dagc import dagc_r as dagc_r
     from gammafl.methods.dgc import dgc as dgc
+    from gammafl.methods.ef_sign import ef_sign as ef_sign
     from gammafl.methods.fedavg import fedavg as fedavg
     from gammafl.methods.gamma_fedht import gamma_fedht as gamma_fedht
     from gammafl.methods.gamma_fedht import gamma_fedht_q as gamma_fedht_q
@@ -54,7 +57,9 @@ if TYPE_CHECKING:
     from gammafl.methods.registry import register as register
     from gammafl.methods.shifted import ef21 as ef21
     from gammafl.methods.shifted import gamma_fedht_s as gamma_fedht_s
+    from gammafl.methods.sidco import sidco as sidco
     from gammafl.methods.stc import stc as stc
+    from gammafl.methods.terngrad import terngrad as terngrad
     from gammafl.methods.top_k import top_k as top_k
     from gammafl.runs.simulate import simulate as simulate
     from gammafl.tasks.user_task import torch_task as torch_task
@@ -115,6 +120,8 @@ _HOMES = {
     "gammafl.federated.limits": ("Limits",),
     "gammafl.federated.records": ("RoundRecord", "Summary"),
     "gammafl.methods.dgc": ("dgc",),
+    "gammafl.methods.dagc": ("dagc_a", "dagc_r"),
+    "gammafl.methods.ef_sign": ("ef_sign",),
     "gammafl.methods.fedavg": ("fedavg",),
     "gammafl.methods.gamma_fedht": (
         "gamma_fedht",
@@ -126,7 +133,9 @@ _HOMES = {
         "register",
     ),
     "gammafl.methods.shifted": ("ef21", "gamma_fedht_s"),
+    "gammafl.methods.sidco": ("sidco",),
     "gammafl.methods.stc": ("stc",),
+    "gammafl.methods.terngrad": ("terngrad",),
     "gammafl.methods.top_k": ("top_k",),
     "gammafl.runs.simulate": ("simulate",),
     "gammafl.tasks.user_task": ("torch_task",),

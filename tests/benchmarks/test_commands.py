@@ -26,7 +26,8 @@ def benchmarks(command: str, capsys: pytest.CaptureFixture[str], monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    "command", ["compress", "wire", "density", "simulate", "start", "gpt2", "parts", "growth", "scale", "cost"]
+    "command",
+    ["compress", "wire", "density", "methods", "simulate", "start", "gpt2", "parts", "growth", "scale", "cost"],
 )
 def test_help_shows_an_example(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

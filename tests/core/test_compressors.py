@@ -12,6 +12,7 @@ from gammafl.core.arrays import Vector
 from gammafl.core.compressors import Compressor
 from gammafl.core.memory import Residual
 from gammafl.core.method import as_method
+from tests.methods.catalogue import REGISTERED
 
 STEPSIZE = gf.InverseDecay(100, 1000)
 
@@ -20,17 +21,18 @@ MOMENT = SCHEDULE.moment(10)
 
 COMPRESSORS: dict[str, gf.Method] = {
     "dense": gf.fedavg(),
-    "ht": gf.hard_threshold(threshold=0.5),
+    "ht-0.5": gf.hard_threshold(threshold=0.5),
     "ht-0": gf.hard_threshold(threshold=0.0),
-    "gamma-fedht": gf.gamma_fedht(initial_threshold=0.8),
+    "gamma-fedht-0.8": gf.gamma_fedht(initial_threshold=0.8),
     "top-k-count": gf.top_k(k=3),
     "top-k-fraction": gf.top_k(keep=0.1),
     "top-k-all": gf.top_k(keep=1.0),
-    "stc": gf.stc(keep=0.1),
-    "gamma-fedht-q": gf.gamma_fedht_q(initial_threshold=0.8),
+    "stc-0.1": gf.stc(keep=0.1),
+    "gamma-fedht-q-0.8": gf.gamma_fedht_q(initial_threshold=0.8),
     "ternary-dense": gf.Method(gf.Dense(), values=gf.Ternary()),
     "half": gf.hard_threshold(threshold=0.5, values="f16"),
     "half-dense": gf.fedavg(values="f16"),
+    **REGISTERED,
 }
 
 
@@ -44,7 +46,7 @@ def at(t: int) -> gf.Moment:
     return SCHEDULE.moment(t)
 
 
-ROUNDING = {"stc", "gamma-fedht-q", "ternary-dense", "half", "half-dense"}
+ROUNDING = {name for name, method in COMPRESSORS.items() if type(method.values) is not gf.Exact}
 
 MAX, TINY = np.finfo(np.float32).max, np.float32(1e-42)
 HOSTILE: dict[str, Vector] = {
@@ -59,6 +61,7 @@ HOSTILE: dict[str, Vector] = {
     "denormals": np.full(65, TINY) * np.where(np.arange(65) % 2, 1, -1).astype(np.float32),
     "largest floats": np.array([MAX, -MAX, 1.0, 0.0], np.float32),
     "around a block": np.linspace(-1, 1, 64 * 3 + 1, dtype=np.float32),
+    "heavy tails": np.random.default_rng(1).standard_cauchy(999).astype(np.float32) ** 3,
     "normal": np.random.default_rng(0).standard_normal(1001).astype(np.float32),
 }
 

@@ -9,10 +9,12 @@ from gammafl.core.momentum import MomentumCorrection
 from gammafl.core.wire import decode
 from gammafl.federated.client import Outbox
 from gammafl.federated.task import LocalUpdate
+from tests.methods.proofs import reference
 
 DIM, K = 40, 5
 
 
+@reference("dgc")
 def test_it_is_its_papers_recursion_with_the_mask_only_where_uploads_counted() -> None:
     method = Method(gf.TopK(K), MomentumCorrection(0.9))
     outbox = Outbox(method.memory.client(method, DIM))

@@ -13,10 +13,11 @@ import gammafl as gf
 from gammafl.core.arrays import Vector
 from gammafl.core.method import Method
 from gammafl.core.moment import Schedule
-from gammafl.core.shifts import EF21, Counted, Mirror, MirrorOfEach, Shifts
+from gammafl.core.shifts import EF21, Counted, Mirror, MirrorOfEach, MirrorOfSum, Shifts
 from gammafl.core.wire import decode
 from gammafl.federated.client import Outbox
 from gammafl.federated.task import LocalUpdate
+from tests.methods.proofs import reference
 
 DIM = 60
 SCHEDULE = Schedule(gf.InverseDecay(10, 20), iterations=200)
@@ -73,7 +74,8 @@ def test_client_and_server_agree_on_the_shift_whatever_is_lost(fates: Sequence[b
     elif isinstance(pair.mirror, MirrorOfEach):
         assert pair.mirror.vectors()["a"].tobytes() == pair.state["shift"].tobytes()
     else:
-        np.testing.assert_allclose(pair.mirror.mean, pair.state["shift"], rtol=1e-5, atol=1e-5)  # type: ignore[attr-defined]
+        assert isinstance(pair.mirror, MirrorOfSum)
+        np.testing.assert_allclose(pair.mirror.mean, pair.state["shift"], rtol=1e-5, atol=1e-5)
 
 
 @given(FATES, st.integers(0, 9), st.sampled_from(["each", "sum"]))
@@ -116,6 +118,38 @@ def test_shifts_wait_while_the_step_is_zero() -> None:
     assert not pair.mirror.vectors()["a"].any()
 
 
+@reference("gamma-fedht-s")
+def test_shifts_are_the_recursion_of_their_page() -> None:
+    """Two clients, plainly: e ← e + Δ − s·h, m = ±μ where |e| > λ, x ← x − Σ w·m − s·H, h ← h + η·m."""
+    method = gf.gamma_fedht_s(initial_threshold=0.6, rate=0.25)
+    outboxes = [Outbox(method.memory.client(method, DIM)) for _ in range(2)]
+    mirror, model = method.memory.server(DIM), np.zeros(DIM, np.float32)
+    assert mirror is not None
+    e, h, x, weights = np.zeros((2, DIM)), np.zeros((2, DIM)), np.zeros(DIM), (0.25, 0.75)
+    for number, deltas in enumerate(zip(updates(5, 30), updates(6, 30), strict=True)):
+        step, gammas = SCHEDULE.step(number, 1), [SCHEDULE.stepsize(t) for t in (number + 1, 0, 200)]
+        ratio = gammas[0] / np.sqrt(gammas[1] * gammas[2])
+        threshold = 0.6 / np.sqrt(ratio + 1 / ratio)
+        x -= step * (weights[0] * h[0] + weights[1] * h[1])
+        counted = []
+        for i, delta in enumerate(deltas):
+            moment = SCHEDULE.moment(number + 1, key=number, step=step)
+            update = decode(outboxes[i].send(LocalUpdate(delta, 0.0), moment))
+            counted.append(Counted(str(i), update, weights[i], step, 100 * weights[i]))
+            outboxes[i].settle(outboxes[i].number)
+            e[i] += delta - step * h[i]
+            kept = np.abs(e[i]) > threshold
+            message = np.where(kept, np.sign(e[i]) * np.abs(e[i])[kept].mean(), 0) if kept.any() else np.zeros(DIM)
+            e[i] -= message
+            h[i] += 0.25 * message
+            x -= weights[i] * message
+            np.testing.assert_allclose(update.dense(), message, atol=1e-4)
+        mirror.step(model, counted, 1.0, step)
+        mirror.commit(counted)
+        np.testing.assert_allclose(model, x, atol=1e-3)
+
+
+@reference("ef21")
 @pytest.mark.parametrize("half", ["each", "sum"])
 def test_ef21_is_its_papers_recursion(half: Any) -> None:
     """c = C(∇ − g), g ← g + c, x ← x − γ·g, with ∇ = Δ/γ and Top-k, which does not depend on the scale."""

@@ -10,6 +10,7 @@ import pytest
 from gammafl.experiments.claims import FAILS, HOLDS, OPEN
 from gammafl.experiments.pareto import HALF, OWN, PARETO, fewest_bytes, pareto, points, verdicts_within
 from gammafl.experiments.rows import Row, Rows
+from gammafl.methods.registry import entry_named, looks_of, methods_in
 from tests.test_cli import gammafl
 
 
@@ -93,6 +94,25 @@ def test_methods_without_a_kept_fraction_are_run_once_and_fedavg_is_always_there
     ]  # fmt: skip
 
 
+def test_every_method_goes_through_the_range_of_its_card() -> None:
+    study = pareto({"task": "logistic-mini"}, ["stc", "terngrad", "terngrad:clip=1.0", "ef-sign"])
+    cells = [(dict(t.cell)["method"], dict(t.cell)["keep"]) for t in study.trials((0,))]
+    assert cells == [
+        *(("stc", f"{keep:g}") for keep in entry_named("stc").ranges["keep"]),
+        ("terngrad", "clip=0.0"), ("terngrad", "clip=2.5"), ("terngrad:clip=1.0", OWN), ("ef-sign", OWN),
+        ("fedavg", OWN), (HALF, OWN),
+    ]  # fmt: skip
+    settings = {dict(t.cell)["keep"]: t.settings for t in study.trials((0,)) if dict(t.cell)["method"] == "terngrad"}
+    assert settings["clip=2.5"]["compression"] == {"clip": 2.5}
+
+
+def test_all_methods_are_on_one_grid_and_every_one_is_drawn_with_a_look_of_its_own() -> None:
+    study = pareto({"task": "logistic-mini"}, methods_in("all"))
+    methods = {dict(trial.cell)["method"] for trial in study.trials((0,))}
+    assert methods == {*methods_in("all"), HALF}
+    assert len(set(looks_of(sorted(methods)).values())) == len(methods)
+
+
 def test_the_command_runs_judges_and_draws(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tiny = ["--methods", "top-k", "--keep", "0.01,0.1", "--jobs", "1", "--out", "p"]
     code, out, err = gammafl("pareto", "logistic-mini", "--quick", *tiny, capsys=capsys)
@@ -106,6 +126,18 @@ def test_the_command_runs_judges_and_draws(in_tmp: Path, capsys: pytest.CaptureF
     code, out, _ = gammafl("pareto", "logistic-mini", "--quick", *tiny, "--within", "3", capsys=capsys)
     assert "nothing to run" in out
     assert "within 3 points" in (in_tmp / "p/tables.md").read_text()
+
+
+def test_a_setting_that_is_no_kept_fraction_is_gone_through_too(
+    in_tmp: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny = ["--methods", "terngrad", "--jobs", "1", "--seeds", "0", "--set", "iterations=10", "--out", "p"]
+    code, out, err = gammafl("pareto", "logistic-mini", *tiny, capsys=capsys)
+    assert (code, err) == (0, "")
+    assert "TernGrad, clip=2.5" in out
+    rows = [json.loads(line) for line in (in_tmp / "p/rows.jsonl").read_text().splitlines()]
+    sent = {row["keep"]: row["uplink_bytes_per_client"] for row in rows if row["method"] == "terngrad"}
+    assert sent["clip=2.5"] > sent["clip=0.0"]  # a smaller s is drawn more often
 
 
 @pytest.mark.parametrize(

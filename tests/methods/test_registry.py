@@ -13,14 +13,15 @@ from gammafl.methods import registry
 from gammafl.methods.registry import (
     OURS,
     REGISTRY,
-    colours_of,
     entry_named,
     label_of,
+    looks_of,
     method_named,
     names,
     split_expression,
     split_list,
 )
+from gammafl.report.charts import DASHES
 from tests.methods.own_file import OWN
 
 
@@ -164,11 +165,18 @@ def test_a_list_is_split_between_methods_and_not_between_their_settings() -> Non
     assert split_expression("own.py:f:n=3,word=x") == ("own.py:f", {"n": 3, "word": "x"})
 
 
-def test_methods_of_a_picture_have_colours_of_their_own(own: str) -> None:
+def test_methods_of_a_picture_have_looks_of_their_own(own: str) -> None:
     methods = [*names(), "top-k:scope=tensor", "top-k:keep=0.1", f"{own}:every_nth", f"{own}:bare"]
-    colours = colours_of(methods)
-    assert len(set(colours.values())) == len(methods)
-    assert colours["top-k"] == entry_named("top-k").colour
+    methods += [f"top-k:k={k}" for k in range(1, 12)]
+    looks = looks_of(methods)
+    assert len(set(looks.values())) == len(methods)
+    assert looks["top-k"] == (entry_named("top-k").colour, "solid")
+    assert {dash for _, dash in looks.values()} <= set(DASHES)
+
+
+def test_every_registered_method_has_a_colour_of_its_own() -> None:
+    own = [entry_named(name).colour for name in OURS]
+    assert len(set(own)) == len(own)
 
 
 class Point(SimpleNamespace):

@@ -112,7 +112,7 @@ def run(
 def compare(
     task: Task = None,
     methods: Annotated[
-        str | None, typer.Option(help="Comma-separated, as --method of run; all of gammafl's by default.")
+        str | None, typer.Option(help="Comma-separated, as --method of run, or all; by default those of the paper.")
     ] = None,
     seeds: Annotated[str, typer.Option(help="Comma-separated.")] = "0",
     link: Link = None,
@@ -142,10 +142,10 @@ def compare(
     from gammafl.experiments.pages import write_page
     from gammafl.experiments.store import write_study
     from gammafl.files.disk_errors import storing
-    from gammafl.methods.registry import names, split_list
+    from gammafl.methods.registry import methods_in
     from gammafl.runs.directory import free_directory
 
-    study = comparison(base, names() if methods is None else split_list(methods))
+    study = comparison(base, methods_in(methods))
     seed_list = tuple(numbers(seeds, "--seeds", 0))
     path = out or free_directory(Path("runs"), f"compare-{short_name(base['task'])}")
     if (path / "config.toml").exists():
@@ -172,26 +172,14 @@ def compare(
 def methods(
     name: Annotated[str | None, typer.Argument(help="Explain this method; also file.py:function.")] = None,
 ) -> None:
-    """List the methods; with a name, what it does, its settings and where it was published."""
+    """List the methods; with a name its card: what it does, settings, cost, state, property, where it was published."""
     from gammafl.methods.registry import entry_named, names
-    from gammafl.report.tables import TextTable
+    from gammafl.report.method_cards import card, methods_table
 
     if name is None:
-        rows = [[n, (e := entry_named(n)).label, e.about.partition("\n")[0], e.citation] for n in names()]
-        note = "settings: gammafl methods NAME; a method of your own: --method file.py:function"
-        TextTable("methods", ["name", "label", "what it does", "published in"], rows, note, prose=True).print()
-        return
-    entry = entry_named(name)
-    print(f"{entry.name} ({entry.label})\n\n{entry.about.partition('>>>')[0].strip()}\n")
-    settings = [f"{key}={value}" for key, value in entry.defaults.items()]
-    if settings:
-        print(f"defaults: {', '.join(settings)}")
-    if entry.follows:
-        print(f"in a comparison at equal traffic it keeps as many entries as {entry_named(entry.follows).label}")
-    if entry.citation:
-        print(f"published in: {entry.citation}")
-    first = next(iter(entry.parameters), None)
-    print(f"use: gammafl run logistic-mini --method {entry.name}" + (f":{first}=…" if first else ""))
+        methods_table([entry_named(name) for name in names()]).print()
+    else:
+        print(card(entry_named(name)))
 
 
 @app.command(epilog="Example:  gammafl calibrate --dim 235690 --keep 0.001 --iterations 40000")

@@ -65,9 +65,11 @@ def study(
 def pareto(
     task: Task = None,
     methods: Annotated[
-        str | None, typer.Option(help="Comma-separated, as --method of run; all of gammafl's by default.")
+        str | None, typer.Option(help="Comma-separated, as --method of run, or all; by default those of the paper.")
     ] = None,
-    keep: Annotated[str, typer.Option(help="Kept fractions, comma-separated.")] = "0.001,0.003,0.01,0.03",
+    keep: Annotated[
+        str, typer.Option(help="Kept fractions, comma-separated; by default the range of each method's card.")
+    ] = "",
     within: Annotated[float, typer.Option(min=0, help="Points of accuracy that may be lost to FedAVG.")] = 0.5,
     seeds: Annotated[str, typer.Option(help="Comma-separated; 0 to 4 by default.")] = "",
     link: Link = None,
@@ -84,14 +86,14 @@ def pareto(
     base = base_settings("pareto", task, config, set_, {"link": link, "budget": budget}, {"keep": "--keep"})
     from gammafl.experiments import pareto as study
     from gammafl.experiments.runner import Options, plan_campaign
-    from gammafl.methods.registry import split_list
+    from gammafl.methods.registry import methods_in
     from gammafl.runs.directory import free_directory
 
     try:
-        keeps = [float(word) for word in words(keep)]
+        keeps = [float(word) for word in words(keep)] if keep else []
     except ValueError:
         raise InputError(f"--keep takes fractions, such as --keep 0.001,0.01; got {keep!r}") from None
-    declared = study.pareto(base, split_list(methods or ""), keeps)
+    declared = study.pareto(base, methods_in(methods), keeps)
     path = out or free_directory(Path("runs"), f"pareto-{short_name(base['task'])}")
     seed_list = tuple(numbers(seeds, "--seeds", 0)) if seeds else ()
     campaign = plan_campaign(declared, Options(path, seed_list, quick, jobs, collect=collect, data_dir=data_dir))

@@ -6,6 +6,7 @@ from functools import cached_property
 
 from gammafl.core.errors import InputError, require
 from gammafl.core.layout import Layout
+from gammafl.core.shares import Share
 from gammafl.core.stepsizes import Stepsize, as_stepsize
 
 
@@ -22,6 +23,7 @@ class Moment:
     keep         the fraction of the entries that is to be kept, whatever the compressor's own λ or k; None: they decide
     step         the sum of the round's stepsizes, by that of the first round; 1 where nobody knows them, 0 as long as
                  shifts are not in use
+    share        of the training data, this client's beside the others'; None where nobody knows, as over Flower
     """
 
     t: int = 0
@@ -34,11 +36,12 @@ class Moment:
     key: int = 0
     keep: float | None = None
     step: float = 1.0
+    share: Share | None = None
 
-    def keyed(self, key: int) -> "Moment":
-        """The same moment with another key; cheaper than `dataclasses.replace`, which counts in a simulator's round."""
+    def keyed(self, key: int, share: Share | None = None) -> "Moment":
+        """The same moment for another key and client; `dataclasses.replace` would count in a simulator's round."""
         moment = object.__new__(Moment)
-        moment.__dict__.update(self.__dict__, key=key)
+        moment.__dict__.update(self.__dict__, key=key, share=share)
         return moment
 
     @property

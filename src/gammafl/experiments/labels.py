@@ -24,5 +24,6 @@ def colour(method: str) -> str:
 
 
 def dash(method: str) -> str:
-    """FedAVG's lines are dashed: it is what the others are measured by."""
-    return "dash" if method.partition(":")[0] == "fedavg" else "solid"
+    """Of a level's lines: that of its method. FedAVG's are dashed: it is what the others are measured by."""
+    base = method.removesuffix(PER_TENSOR).partition(":")[0]
+    return entry_named(base).dash if base in names() else "solid"

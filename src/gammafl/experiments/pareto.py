@@ -17,21 +17,20 @@ from gammafl.experiments.columns import Column, GridTable, size, spread
 from gammafl.experiments.compare import method_settings, task_level
 from gammafl.experiments.grid import TASK, Factor, Level, Study
 from gammafl.experiments.intervals import CONFIDENCE, holm, interval, p_value
-from gammafl.experiments.labels import dash, label
+from gammafl.experiments.labels import label
 from gammafl.experiments.levels import QUICK, USUALLY_QUICK
 from gammafl.experiments.row_charts import title_of
 from gammafl.experiments.rows import Key, Row, Rows
 from gammafl.federated.units import show_bytes, show_duration
-from gammafl.methods.registry import colours_of, entry_named, names, split_expression
+from gammafl.methods.registry import KEEPS, USUAL, entry_named, looks_of, split_expression
 from gammafl.report.charts import Chart, Panel
 from gammafl.report.lines import Axis, Line, lines_panel
 from gammafl.report.tables import TextTable, times_less
 
 DENSE, HALF = "fedavg", "fedavg:values=f16"
 """What the others are measured by: everything is sent, with 32 or with 16 bits a value."""
-KEEPS = (0.001, 0.003, 0.01, 0.03)
 OWN = "its own"
-"""The level of methods that take no kept fraction."""
+"""The level of methods that have nothing to go through."""
 WITHIN = 0.5
 UP, DOWN = "uplink_bytes_per_client", "downlink_bytes_per_client"
 ACCURACIES = {"last_mean": "last", "averaged": "averaged model"}
@@ -51,32 +50,63 @@ SIZES: dict[str, tuple[Key, str, str]] = {
 """What a point costs: key → figure, label of the axis, word on the button."""
 
 
-def takes_keep(method: str) -> bool:
-    """Whether the kept fraction of a method can be set, and its expression has not set what it keeps."""
-    return entry_named(method).has("keep", 0.01) and not split_expression(method)[1].keys() & {"keep", "k"}
+def levels_of(method: str, keeps: Sequence[float] = ()) -> list[Level]:
+    """What a method is run at: `keeps`, or the range of the first setting on its card; its own where there is none.
+
+    A setting that its expression has fixed is not gone through.
+
+    >>> [level.name for level in levels_of("top-k")], [level.name for level in levels_of("top-k:k=50")]
+    (['0.001', '0.003', '0.01', '0.03'], ['its own'])
+    """
+    entry, fixed = entry_named(method), split_expression(method)[1].keys()
+    ranges = {"keep": KEEPS} if entry.has("keep", 0.01) and not entry.ranges else entry.ranges
+    setting, values = next(iter(ranges.items()), ("", ()))
+    if setting in fixed or (setting == "keep" and "k" in fixed) or not values:
+        return [Level(OWN)]
+    if setting == "keep":
+        kept = sorted({float(keep) for keep in keeps or values})  # type: ignore[arg-type]
+        return [Level(f"{keep:g}", {"keep": keep}) for keep in kept]
+    return [Level(f"{setting}={value}", {"compression": {setting: value}}) for value in values]
 
 
-def pareto(base: Mapping[str, Any], methods: Sequence[str], keeps: Sequence[float]) -> Study:
-    """The study of `methods` × `keeps` on the configuration `base`, which names the task; FedAVG is always there."""
+def pareto(base: Mapping[str, Any], methods: Sequence[str], keeps: Sequence[float] = ()) -> Study:
+    """The study of `methods`, each over its range, on the configuration `base`, which names the task.
+
+    `keeps` are the kept fractions of all that have one, instead of those of their cards. FedAVG is always there.
+    """
     for keep in keeps:
         require(0 < keep <= 1, f"--keep takes fractions above 0 and up to 1, got {keep:g}")
-    chosen = list(dict.fromkeys([*(methods or [name for name in names() if name != DENSE]), DENSE, HALF]))
+    chosen = list(dict.fromkeys([*(methods or [name for name in USUAL if name != DENSE]), DENSE, HALF]))
     task = replace(task_level(base), quick=QUICK.get(base["task"], {}))
-    levels = [Level(f"{keep:g}", {"keep": keep}) for keep in sorted(set(keeps))]
-    quick = (levels[0].name, levels[-1].name, OWN)
+    ranges = {method: levels_of(method, keeps) for method in chosen}
+    quick = dict.fromkeys(level.name for own in ranges.values() for level in (own[0], own[-1]))
+    levels = {level.name: level for own in ranges.values() for level in own}
+    places = {(method, level.name) for method, own in ranges.items() for level in own}
     return replace(
         PARETO,
         factors=(
             Factor(TASK, (task,)),
             Factor("method", tuple(Level(m, method_settings(base, m, chosen)) for m in chosen)),
-            Factor("keep", (*levels, Level(OWN)), quick=tuple(dict.fromkeys(quick))),
+            Factor("keep", tuple(sorted(levels.values(), key=_order)), quick=tuple(quick)),
         ),
-        where=lambda cell: takes_keep(cell["method"]) == (cell["keep"] != OWN),
+        where=lambda cell: (cell["method"], cell["keep"]) in places,
     )
 
 
-def _name(cell: Place) -> str:
-    return label(cell["method"]) + ("" if cell["keep"] == OWN else f", keep={cell['keep']}")
+def _order(level: Level) -> tuple[int, float]:
+    """Kept fractions, then other settings, then what has neither."""
+    kept = float(level.settings["keep"]) if "keep" in level.settings else 0.0
+    return (2 if level.name == OWN else 1 if not kept else 0, kept)
+
+
+def setting_of(level: str) -> str:
+    """A level as a setting: 'keep=0.01', 'clip=2.5'; empty for what has none."""
+    return "" if level == OWN else level if "=" in level else f"keep={level}"
+
+
+def named(cell: Place) -> str:
+    """'Top-k, keep=0.01'."""
+    return ", ".join(filter(None, (label(cell["method"]), setting_of(cell["keep"]))))
 
 
 @dataclass(frozen=True)
@@ -94,6 +124,10 @@ class Point:
     @property
     def is_dense(self) -> bool:
         return self.cell["method"] == DENSE
+
+    @property
+    def name(self) -> str:
+        return named(self.cell)
 
 
 def points(rows: Rows, accuracy: str) -> list[Point]:
@@ -202,19 +236,18 @@ def _panel(rows: Rows, accuracy: str) -> Panel | None:
     sizes = [key for key in SIZES if all(key in point.sizes for point in everything)]
     least = {key: min(point.sizes[key] for point in everything) for key in sizes}
     lines = []
-    for method, colour in colours_of(list(rows.levels["method"])).items():
+    for method, look in looks_of(list(rows.levels["method"])).items():
         if not (own := [point for point in everything if point.cell["method"] == method]):
             continue
         reference = len(own) == 1 and own[0].cell["keep"] == OWN  # a line to its only point, for all others
         drawn = [replace(own[0], sizes=least), *own] if reference else own
         grey = {key: [dominated(p, everything, key, unit == "points") for p in own] for key in sizes}
-        hints = [label(method) if p.cell["keep"] == OWN else f"keep={p.cell['keep']}" for p in own]
+        hints = [setting_of(point.cell["keep"]) or point.name for point in own]
         lines.append(
             Line(
                 label(method),
                 {key: [p.sizes[key] for p in drawn] for key in sizes} | {accuracy: [p.value for p in drawn]},
-                colour,
-                dash(method),
+                *look,
                 {accuracy: [p.low for p in drawn]},
                 {accuracy: [p.high for p in drawn]},
                 muted={key: [False] * reference + flags for key, flags in grey.items()},
@@ -254,7 +287,7 @@ PARETO = Study(
             " that takes part in every round. Dominated, and within (at 5% after Holm): by the last accuracy and the"
             " bytes of both ways",
             head="method",
-            name=_name,
+            name=named,
             title=lambda rows: f"all points: {rows.task}, {rows.seeds_in_words()}",
         ),
     ),

@@ -94,7 +94,7 @@ def training_chart(name: str, text: str) -> MakeChart:
 
     def chart(rows: Rows) -> Chart | None:
         lines = [
-            smoothed(mean_line(found, label(method), _own_colour(method, rows), dash(method)))
+            smoothed(mean_line(found, label(method), *_own_look(method, rows)))
             for method in rows.levels["method"]
             if (found := rows.pick(method=method))
         ]
@@ -128,11 +128,12 @@ def smoothed(line: Line) -> Line:
     return replace(line, values=values, low=low, high=high)
 
 
-def _own_colour(method: str, rows: Rows) -> str:
-    """A method's own colour; where two have the same, as expressions of one method have, the palette decides."""
-    from gammafl.methods.registry import colours_of
+def _own_look(method: str, rows: Rows) -> tuple[str, str]:
+    """A method's own colour and dash; where two have the same, as expressions of one have, the palette decides."""
+    from gammafl.methods.registry import looks_of
 
-    return colour(method) or colours_of(list(rows.levels["method"]))[method]
+    own = colour(method)
+    return (own, dash(method)) if own else looks_of(list(rows.levels["method"]))[method]
 
 
 def curves_panel(rows: Rows, names: Callable[[str], str] = label) -> Panel | None:
@@ -149,8 +150,8 @@ def curves_panel(rows: Rows, names: Callable[[str], str] = label) -> Panel | Non
             words = [names(level) if f in IN_LEGEND else f"{f} {level}" for f, level in free.items()]
             word = ", ".join(words) or ", ".join(names(level) for level in cell.values()) or "run"
             method = next((cell[f] for f in IN_LEGEND if f in cell), "")
-            own = _own_colour(method, rows) if "method" in free else ""
-            lines.append(mean_line(runs, word, own, dash(method), {f: cell[f] for f in menus}))
+            look = _own_look(method, rows) if "method" in free else ("", dash(method))
+            lines.append(mean_line(runs, word, *look, {f: cell[f] for f in menus}))
     across = [axis for axis in (ITERATIONS, SENT, BOTH, SECONDS) if _present(lines, axis)]
     up = [axis for axis in (metric_axis(rows), LOSS, KEPT, ERROR) if _present(lines, axis)]
     if not across or not up:

@@ -67,7 +67,7 @@ class InProcess:
     def upload(self, client: int, local: LocalUpdate, round_number: int) -> list[Upload]:
         """What the client makes of its training: one upload."""
         limits = self._limits(client, round_number)
-        moment = self._moment.keyed(key_of(client, key=self._moment.key))
+        moment = self._moment.keyed(key_of(client, key=self._moment.key), self.plan.shares.of(client))
         outbox = self.residuals.outbox(client)
         payload = outbox.send(local, moment, limits, self.plan.positions)
         self._pay(client, round_number, len(payload))

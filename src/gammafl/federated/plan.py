@@ -13,6 +13,7 @@ from gammafl.core.layout import Layout
 from gammafl.core.lengths import MessageForm
 from gammafl.core.method import Method
 from gammafl.core.moment import Moment, Schedule, key_of
+from gammafl.core.shares import Shares
 from gammafl.core.stepsizes import Stepsize
 from gammafl.core.wire import PositionCoding
 from gammafl.federated.allowance import Allowance
@@ -125,6 +126,11 @@ class Plan:
     def samples(self) -> int:
         """Σ |D^i|."""
         return sum(self.task.client_sizes)
+
+    @cached_property
+    def shares(self) -> Shares:
+        """p_i of all clients."""
+        return Shares(self.task.client_sizes)
 
     @property
     def clients(self) -> int:

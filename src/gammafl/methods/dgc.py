@@ -3,11 +3,23 @@
 from gammafl.core.compressors import Scope, TopK
 from gammafl.core.method import Method
 from gammafl.core.momentum import MomentumCorrection
-from gammafl.methods.registry import register
+from gammafl.methods.promises import TOP_K
+from gammafl.methods.registry import KEEPS, register
 
 
-@register("dgc", label="DGC", colour="#666666", citation="Lin et al., ICLR 2018")
-def dgc(keep: float = 0.01, k: int | float | None = None, scope: Scope = "tensor", momentum: float = 0.9) -> Method:
+@register(
+    "dgc",
+    label="DGC",
+    colour="#7F7F7F",
+    dash="dash",
+    citation="Lin et al., ICLR 2018",
+    cost="O(d): three passes, one of them Top-k's",
+    memory="client: 2·d floats, what was not sent and the velocity",
+    promise=TOP_K,
+    tuned="untuned; without its paper's warm-up and clipping",
+    ranges={"keep": KEEPS, "momentum": (0.3, 0.6, 0.9)},
+)
+def dgc(keep: float = 0.01, k: int | float | None = None, scope: Scope = "global", momentum: float = 0.9) -> Method:
     """Top-k of updates with momentum: what waits to be sent goes on accelerating.
 
     keep       the kept fraction of the entries
@@ -17,6 +29,6 @@ def dgc(keep: float = 0.01, k: int | float | None = None, scope: Scope = "tensor
                1/(1 − momentum): a smaller stepsize belongs to it
 
     >>> dgc(keep=0.001)
-    Method(TopK(k=0.001, scope='tensor'), memory=MomentumCorrection(momentum=0.9))
+    Method(TopK(k=0.001, scope='global'), memory=MomentumCorrection(momentum=0.9))
     """
     return Method(TopK(float(keep) if k is None else k, scope), MomentumCorrection(momentum))

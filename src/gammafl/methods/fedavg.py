@@ -3,10 +3,20 @@
 from gammafl.core.compressors import Dense
 from gammafl.core.method import Method
 from gammafl.methods.precision import Precision, values_of
+from gammafl.methods.promises import EXACT
 from gammafl.methods.registry import register
 
 
-@register("fedavg", label="FedAVG", colour="#000000", citation="McMahan et al., AISTATS 2017")
+@register(
+    "fedavg",
+    label="FedAVG",
+    colour="#000000",
+    dash="dash",
+    citation="McMahan et al., AISTATS 2017",
+    cost="O(d): a copy",
+    promise=EXACT,
+    tuned="nothing to tune",
+)
 def fedavg(values: Precision = "f32") -> Method:
     """Sends the whole update.
 

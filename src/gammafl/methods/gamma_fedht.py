@@ -5,14 +5,24 @@ from gammafl.core.levels import Level, Profile
 from gammafl.core.method import Method
 from gammafl.core.thresholds import Units
 from gammafl.core.values import Ternary, Values
-from gammafl.methods.levels import LevelName, level_named
+from gammafl.methods.levels import THRESHOLD_COST, LevelName, level_named
 from gammafl.methods.precision import Precision, values_of
-from gammafl.methods.registry import register
+from gammafl.methods.promises import TERNARY_THRESHOLD, THRESHOLD
+from gammafl.methods.registry import KEEPS, NOTHING_TO_TUNE, register
 
 CITATION = "Lu et al., γ-FedHT: Stepsize-Aware Hard-Threshold Gradient Compression in Federated Learning"
 
 
-@register("gamma-fedht", label="γ-FedHT", colour="#0072B2", citation=CITATION)
+@register(
+    "gamma-fedht",
+    label="γ-FedHT",
+    colour="#0072B2",
+    citation=CITATION,
+    cost=THRESHOLD_COST,
+    promise=THRESHOLD,
+    tuned=NOTHING_TO_TUNE,
+    ranges={"keep": KEEPS},
+)
 def gamma_fedht(
     keep: float = 0.01,
     initial_threshold: float | None = None,
@@ -39,7 +49,16 @@ def gamma_fedht(
     return _made(initial_threshold, alpha, units, values_of(values), level_named(level, keep, profile))
 
 
-@register("gamma-fedht-q", label="γ-FedHT-Q", colour="#56B4E9", citation=CITATION)
+@register(
+    "gamma-fedht-q",
+    label="γ-FedHT-Q",
+    colour="#56B4E9",
+    citation=CITATION,
+    cost=THRESHOLD_COST,
+    promise=TERNARY_THRESHOLD,
+    tuned=NOTHING_TO_TUNE,
+    ranges={"keep": KEEPS},
+)
 def gamma_fedht_q(
     keep: float = 0.01,
     initial_threshold: float | None = None,

@@ -4,12 +4,22 @@ from gammafl.core.compressors import HardThreshold
 from gammafl.core.levels import Profile
 from gammafl.core.method import Method
 from gammafl.core.thresholds import Units
-from gammafl.methods.levels import LevelName, level_named
+from gammafl.methods.levels import THRESHOLD_COST, LevelName, level_named
 from gammafl.methods.precision import Precision, values_of
-from gammafl.methods.registry import register
+from gammafl.methods.promises import THRESHOLD
+from gammafl.methods.registry import KEEPS, NOTHING_TO_TUNE, register
 
 
-@register("ht", label="HT", colour="#009E73", citation="Sahu et al., NeurIPS 2021")
+@register(
+    "ht",
+    label="HT",
+    colour="#009E73",
+    citation="Sahu et al., NeurIPS 2021",
+    cost=THRESHOLD_COST,
+    promise=THRESHOLD,
+    tuned=NOTHING_TO_TUNE,
+    ranges={"keep": KEEPS},
+)
 def hard_threshold(
     keep: float = 0.01,
     threshold: float | None = None,

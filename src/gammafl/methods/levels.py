@@ -7,6 +7,8 @@ from gammafl.core.levels import Level, PaperLevel, Profile, RunLevel, UploadLeve
 
 LevelName = Literal["upload", "run", "paper"]
 
+THRESHOLD_COST = "O(d): one fused pass, and at level 'upload' a sample before and a choice among candidates after it"
+
 
 def level_named(name: LevelName, keep: float, profile: Profile) -> Level:
     """The level of that name, for the kept fraction `keep`."""

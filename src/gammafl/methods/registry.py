@@ -8,7 +8,7 @@ import inspect
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, wraps
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -19,9 +19,11 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from gammafl.core.compressors import Compressor
 from gammafl.core.errors import InputError, require
+from gammafl.core.memory import ErrorFeedback, NoMemory
 from gammafl.core.method import Method, Setting, as_method
 from gammafl.core.names import did_you_mean
 from gammafl.methods.files import function_in_file, is_file
+from gammafl.methods.promises import Promise
 
 Parameters = ParamSpec("Parameters")
 Factory = Callable[..., Method]
@@ -38,15 +40,34 @@ LONG_LABEL = 60
 SPARE_COLOURS = ("#CC79A7", "#882255", "#44AA99", "#999933", "#AA4499", "#332288", "#661100", "#888888")
 """For methods that chose none; told apart by readers who don't see all colours."""
 
+DASHES = ("solid", "dash", "dot", "dashdot")
+"""There are more methods than colours that all readers tell apart."""
+
+
+UNTUNED = "untuned: nobody has looked for better settings than these"
+
+NOTHING_TO_TUNE = "nothing to tune: `keep` is the traffic that one can pay"
+KEEPS = (0.001, 0.003, 0.01, 0.03)
+"""Kept fractions that are worth trying, for methods that have no others."""
+
+Ranges = Mapping[str, Sequence[Setting]]
+"""Setting → the values that are worth trying, from the least to the most."""
+
 
 @dataclass(frozen=True)
 class Entry:
-    """A registered method.
+    """A registered method: how it is made, how it is shown, and its card.
 
     label      its name in print
     colour     of its lines
     citation   where it was published
     follows    the method that decides how many entries this one keeps, where traffic is to be equal
+    dash       of its lines: one of `DASHES`
+    cost       of compressing a vector, in passes over it
+    memory     what is kept between uploads; of error feedback and of no memory it is known
+    promise    its declared property
+    tuned      how its default settings were found
+    ranges     what is worth trying; `gammafl pareto` goes through the first
     """
 
     name: str
@@ -55,6 +76,12 @@ class Entry:
     colour: str
     citation: str = ""
     follows: str | None = None
+    dash: str = "solid"
+    cost: str = ""
+    memory: str = ""
+    promise: Promise | None = None
+    tuned: str = UNTUNED
+    ranges: Ranges = field(default_factory=dict)
 
     @property
     def about(self) -> str:
@@ -71,6 +98,26 @@ class Entry:
         """Hyperparameter → default, for those that have one that is not None."""
         return {key: value for key, value in self.parameters.items() if value not in (None, inspect.Parameter.empty)}
 
+    @property
+    def what(self) -> str:
+        """What it does, in a sentence."""
+        return self.about.partition("\n\n")[0].replace("\n", " ")
+
+    @property
+    def needs(self) -> list[str]:
+        """The settings without which it can't be made."""
+        return [key for key, default in self.parameters.items() if default is inspect.Parameter.empty]
+
+    @property
+    def state(self) -> str:
+        """What the client and the server keep between uploads."""
+        if self.memory or self.needs:
+            return self.memory
+        method = self.factory()
+        if type(method.memory) is NoMemory or not method.leaves_a_rest:
+            return "none"
+        return "client: d floats, what was not sent" if type(method.memory) is ErrorFeedback else ""
+
     def has(self, key: str, value: Setting) -> bool:
         """Whether there is such a hyperparameter, and it is not a number where `value` is a word, or the reverse."""
         default = self.parameters.get(key, value)
@@ -85,9 +132,8 @@ class Entry:
                 hint = did_you_mean(key, self.parameters)
                 raise InputError(f"{self.name} has no setting {key!r}{hint or ';'} it has {known}")
             _check_type(self, key, value)
-        for key, default in self.parameters.items():
-            if default is inspect.Parameter.empty and key not in settings:
-                raise InputError(f"{self.name} needs {key}: write {self.name}:{key}=…")
+        for key in self.needs:
+            require(key in settings, f"{self.name} needs {key}: write {self.name}:{key}=…")
         return self.factory(**settings)
 
 
@@ -95,9 +141,20 @@ REGISTRY: dict[str, Entry] = {}
 
 
 def register(
-    name: str, *, label: str = "", colour: str = "", citation: str = "", follows: str | None = None
+    name: str,
+    *,
+    label: str = "",
+    colour: str = "",
+    citation: str = "",
+    follows: str | None = None,
+    dash: str = "solid",
+    cost: str = "",
+    memory: str = "",
+    promise: Promise | None = None,
+    tuned: str = UNTUNED,
+    ranges: Ranges | None = None,
 ) -> Callable[[Callable[Parameters, Method]], Callable[Parameters, Method]]:
-    """A decorator that registers a factory.
+    """A decorator that registers a factory. All but the name can be left out.
 
     name       as one types it: letters, digits, dots and dashes
     label      its name in print; by default `name`
@@ -105,6 +162,13 @@ def register(
     citation   where it was published
     follows    the name of the method that decides how many entries this one keeps in a comparison at equal traffic; the
                factory then takes the number as `k`
+    dash       of its lines: "solid", "dash", "dot" or "dashdot"
+    cost       of compressing a vector: "O(d), 2 passes"
+    memory     what client and server keep between uploads; known where the memory is error feedback or none
+    promise    its declared property (`methods/promises.py`)
+    tuned      how its default settings were found; by default that it is untuned
+    ranges     setting → the values that are worth trying, from the least to the most; `gammafl pareto` goes through
+               those of the first
 
     >>> from gammafl.core.compressors import TopK
     >>> @register("every-tenth", label="every tenth")
@@ -115,6 +179,7 @@ def register(
     """
 
     require(not colour or bool(COLOUR.fullmatch(colour)), f"a colour is written #rrggbb, got {colour!r}")
+    require(dash in DASHES, f"a dash is one of {', '.join(DASHES)}, got {dash!r}")
     require(bool(NAME.fullmatch(name)), f"a method's name is of letters, digits, dots and dashes, got {name!r}")
 
     def decorate(factory: Callable[Parameters, Method]) -> Callable[Parameters, Method]:
@@ -122,7 +187,12 @@ def register(
         require(ours or name not in OURS, f"{name!r} is the name of a method of gammafl; choose another")
         made = named(name, factory)
         chosen = colour or SPARE_COLOURS[len(REGISTRY) % len(SPARE_COLOURS)]
-        REGISTRY[name] = Entry(name, made, label or name, chosen, citation, follows)
+        entry = Entry(
+            name, made, label or name, chosen, citation, follows, dash, cost, memory, promise, tuned, dict(ranges or {})
+        )
+        unknown = [key for key in entry.ranges if key not in entry.parameters]
+        require(not unknown, f"{name}: ranges name {', '.join(unknown)}, which the function has no parameter for")
+        REGISTRY[name] = entry
         return made
 
     return decorate
@@ -226,16 +296,40 @@ def label_of(method: str) -> str:
     return ", ".join([label, *(f"{key}={value}" for key, value in settings.items())])
 
 
-def colours_of(methods: Sequence[str]) -> dict[str, str]:
-    """A colour for each method of a picture: its own, or a spare one where another has that already."""
-    colours: dict[str, str] = {}
+Look = tuple[str, str]
+"""Colour and dash of a line."""
+
+
+def looks_of(methods: Sequence[str]) -> dict[str, Look]:
+    """A look for each method of a picture: its own, or one with a spare colour where another has that already.
+
+    Where colours run out, the dash is another one.
+    """
+    looks: dict[str, Look] = {}
     for method in methods:
         try:
-            wanted = [entry_named(method).colour, *SPARE_COLOURS]
+            entry = entry_named(method)
+            own, dash = [entry.colour], entry.dash
         except InputError:  # it is not registered here
-            wanted = list(SPARE_COLOURS)
-        colours[method] = next((colour for colour in wanted if colour not in colours.values()), wanted[0])
-    return colours
+            own, dash = [], "solid"
+        used = {colour for colour, _ in looks.values()}
+        fresh = [(colour, dash) for colour in (*own, *SPARE_COLOURS) if colour not in used]
+        others = [(colour, other) for other in (dash, *DASHES) for colour in (*own, *SPARE_COLOURS)]
+        looks[method] = next((look for look in (*fresh, *others) if look not in looks.values()), others[0])
+    return looks
+
+
+def methods_in(text: str | None) -> list[str]:
+    """The methods of a list as one types it, where "all" is every one that needs no setting; `USUAL` if there is none.
+
+    >>> methods_in("ht,top-k:keep=0.1"), set(USUAL) < set(methods_in("all")) == set(methods_in("fedavg,all"))
+    (['ht', 'top-k:keep=0.1'], True)
+    """
+    if text is None:
+        return list(USUAL)
+    found = split_list(text)
+    everything = [name for name in names() if not entry_named(name).needs] if ALL in found else []
+    return list(dict.fromkeys([*everything, *(name for name in found if name != ALL)]))
 
 
 def names() -> list[str]:
@@ -250,12 +344,22 @@ OURS = {
     "ht": "hard_threshold",
     "top-k": "top_k",
     "stc": "stc",
+    "sidco": "sidco",
+    "dagc-r": "dagc",
+    "dagc-a": "dagc",
+    "ef-sign": "ef_sign",
+    "terngrad": "terngrad",
     "fedavg": "fedavg",
     "gamma-fedht-s": "shifted",
     "ef21": "shifted",
     "dgc": "dgc",
 }
 """Name → the file of this room that registers it, in the order of tables."""
+
+USUAL = ("gamma-fedht", "gamma-fedht-q", "ht", "top-k", "stc", "fedavg")
+"""The paper's own, which are compared where nobody says what."""
+
+ALL = "all"
 
 _broken: dict[str, str] = {}
 """Entry point → why it can't be loaded."""

@@ -3,10 +3,22 @@
 from gammafl.core.compressors import Scope, TopK
 from gammafl.core.method import Method
 from gammafl.core.values import Ternary
-from gammafl.methods.registry import register
+from gammafl.methods.promises import TERNARY
+from gammafl.methods.registry import KEEPS, NOTHING_TO_TUNE, register
+from gammafl.methods.top_k import COST
 
 
-@register("stc", label="STC", colour="#E69F00", citation="Sattler et al., TNNLS 2019", follows="gamma-fedht-q")
+@register(
+    "stc",
+    label="STC",
+    colour="#E69F00",
+    citation="Sattler et al., TNNLS 2019",
+    follows="gamma-fedht-q",
+    cost=COST,
+    promise=TERNARY,
+    tuned=NOTHING_TO_TUNE,
+    ranges={"keep": KEEPS},
+)
 def stc(keep: float = 0.01, k: int | float | None = None, scope: Scope = "global") -> Method:
     """Sparse ternary compression: Top-k, kept values rounded to ±μ, with error feedback.
 

@@ -3,10 +3,23 @@
 from gammafl.core.compressors import Scope, TopK
 from gammafl.core.method import Method
 from gammafl.methods.precision import Precision, values_of
-from gammafl.methods.registry import register
+from gammafl.methods.promises import TOP_K
+from gammafl.methods.registry import KEEPS, NOTHING_TO_TUNE, register
+
+COST = "O(d): one fused pass, a sample before and an exact choice among candidates after it"
 
 
-@register("top-k", label="Top-k", colour="#D55E00", citation="Stich et al., NeurIPS 2018", follows="gamma-fedht")
+@register(
+    "top-k",
+    label="Top-k",
+    colour="#D55E00",
+    citation="Stich et al., NeurIPS 2018",
+    follows="gamma-fedht",
+    cost=COST,
+    promise=TOP_K,
+    tuned=NOTHING_TO_TUNE,
+    ranges={"keep": KEEPS},
+)
 def top_k(
     keep: float = 0.01, k: int | float | None = None, scope: Scope = "global", values: Precision = "f32"
 ) -> Method:

@@ -1,0 +1,78 @@
+"""What a method says of its error E‖C(v) − v‖², as its card has it and as a test holds it to.
+
+contraction   E‖C(v) − v‖² ≤ (1 − δ)·‖v‖²
+unbiased      E C(v) = v, with E‖C(v) − v‖² ≤ ω·‖v‖²
+absolute      ‖C(v) − v‖² ≤ d·λ², whatever v is
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gammafl.core.arrays import Vector
+from gammafl.core.layout import Layout
+from gammafl.core.method import Method
+from gammafl.core.moment import Moment
+
+Bound = Callable[[Method, Vector], float]
+
+
+@dataclass(frozen=True)
+class Promise:
+    """The declared property of a method.
+
+    text    as its card says it
+    error   the most that E‖C(v) − v‖² can be, for a method of this name and a vector
+    mean    E C(v), of a method that draws at random; None: it draws nothing
+
+    >>> from gammafl.core.compressors import TopK
+    >>> TOP_K.error(Method(TopK(1)), np.array([3, 4, 0, 0], np.float32))
+    18.75
+    """
+
+    text: str
+    error: Bound
+    mean: Callable[[Method, Vector], Vector] | None = None
+
+
+def contraction(text: str, delta: Bound) -> Promise:
+    """δ of a vector, for a compressor that draws nothing.
+
+    >>> from gammafl.core.compressors import TopK
+    >>> contraction("δ = 1/4", lambda method, vector: 0.25).error(Method(TopK(1)), np.ones(4, np.float32))
+    3.0
+    """
+    return Promise(f"contraction, {text}", lambda method, vector: (1 - delta(method, vector)) * squared(vector))
+
+
+def squared(vector: Vector) -> float:
+    """‖v‖², added up in float64."""
+    return float(np.sum(np.square(vector, dtype=np.float64)))
+
+
+def planned_share(method: Method, vector: Vector) -> float:
+    """k/d: of a method that keeps its k largest entries, at least one."""
+    keep = method.planned(Moment(layout=Layout.flat(vector.size))) or 0.0
+    return max(1, np.floor(keep * vector.size + 0.5)) / max(1, vector.size)
+
+
+def _by_threshold(method: Method, vector: Vector) -> float:
+    """Of a threshold: at level "upload" that of Top-k, else d·λ²."""
+    if method.level is not None:
+        return (1 - planned_share(method, vector)) * squared(vector)
+    return vector.size * method.compressor.threshold(Moment()) ** 2  # type: ignore[attr-defined]
+
+
+def _by_threshold_and_ternary(method: Method, vector: Vector) -> float:
+    worst = (1 - 1 / max(1, vector.size)) * squared(vector)
+    return worst if method.level is not None else max(worst, _by_threshold(method, vector))
+
+
+EXACT = Promise("exact: nothing is left out; with 16-bit floats a relative error of 2⁻¹¹", lambda method, vector: 0.0)
+TOP_K = contraction("δ = k/d", planned_share)
+TERNARY = contraction("δ = ‖v_K‖₁²/(k·‖v‖²) ≥ 1/d, K the kept entries", lambda m, v: 1 / max(1, v.size))
+THRESHOLD = Promise("contraction, δ = k/d at level 'upload'; absolute, ‖C(v) − v‖² ≤ d·λ², with a λ", _by_threshold)
+TERNARY_THRESHOLD = Promise(
+    "contraction, δ = ‖v_K‖₁²/(k·‖v‖²) ≥ 1/d, K the kept entries, where there are any", _by_threshold_and_ternary
+)

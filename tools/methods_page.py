@@ -1,0 +1,79 @@
+"""Writes docs/methods.md from the registry, the tests and what was measured: `python -m tools.methods_page`."""
+
+from pathlib import Path
+
+from benchmarks import methods as cost
+from gammafl.methods.registry import OURS, Entry, entry_named
+from gammafl.report.method_cards import facts
+from tests.methods.proofs import reference_tests
+
+ROOT = Path(__file__).parent.parent
+PAGE, MEASURED = ROOT / "docs/methods.md", ROOT / "benchmarks/output/methods.json"
+BATTERY = "tests/methods/test_battery.py"
+
+HEAD = """# Methods
+
+<!-- Written by `make methods-page` from the registry; a test holds them equal. Change src/gammafl/methods/. -->
+
+Every method of gammafl. `gammafl methods NAME` prints its card. `gammafl compare logistic-mini --methods all` runs all
+of them, `gammafl pareto logistic-mini --methods all` each over its range. Each is held
+
+- to independent references: its paper's equation in plain numpy, or recorded outputs of public code;
+- to its declared property, by [one test]({battery}) for all: `test_the_error_is_at_most_what_the_card_says`, and
+  `test_a_random_method_is_right_on_average`;
+- to a [battery]({battery}) that all share: hostile vectors, conservation, the wire, threads, keys, stopped and resumed
+  runs, a description that the other side builds, Flower, budgets.
+
+A method of [one's own](own-method.md) joins by its registration. v is what is to be sent, C(v) what is sent, d the
+number of entries.
+"""
+
+SETTINGS = """
+## Settings
+
+What is worth trying, and how the defaults were found.
+"""
+
+COST = """
+## Cost
+
+Compression with its memory, and encoding, in CPU time of one thread beside the fused threshold, which is one pass over
+the vector. Methods take turns; ratios count, times are of one machine. By `make methods-cost`.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    entries, tests = [entry_named(name) for name in OURS], reference_tests()
+    columns = ["method", "what it does", "reference tests", "property", "state", "cost"]
+    parts = [
+        HEAD.format(battery=f"../{BATTERY}"),
+        _table(columns, [_what(entry, tests[entry.name]) for entry in entries]),
+        SETTINGS,
+        _table(["method", "published in", "defaults", "range", "tuning"], [_settings(entry) for entry in entries]),
+        COST,
+    ]
+    measured = cost.read(MEASURED)
+    parts += [cost.table(dim, figures).markdown() for dim, figures in measured.items()]
+    return "\n".join(parts if measured else [*parts, "Not measured yet.\n"])
+
+
+def _what(entry: Entry, tests: list[tuple[str, str]]) -> list[str]:
+    of = facts(entry)
+    links = [f"[{test.removeprefix('test_').replace('_', ' ')}](../{path})" for path, test in tests]
+    return [f"`{entry.name}`", entry.what, "; ".join(links), of["property"], of["state"], of["cost"]]
+
+
+def _settings(entry: Entry) -> list[str]:
+    of = facts(entry)
+    return [f"{entry.label}", entry.citation, of["defaults"] or "–", of["range"] or "–", of["tuning"]]
+
+
+def _table(columns: list[str], rows: list[list[str]]) -> str:
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    lines = [f"| {' | '.join(row)} |" for row in (columns, ["---"] * len(columns), *cells)]
+    return "\n".join([*lines, ""])
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), "utf-8")
