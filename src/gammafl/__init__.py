@@ -30,8 +30,12 @@ if TYPE_CHECKING:
     from gammafl.core.stepsizes import InverseDecay as InverseDecay
     from gammafl.core.thresholds import matched_threshold as matched_threshold
     from gammafl.core.thresholds import threshold_for as threshold_for
+    from gammafl.core.values import BFloat as BFloat
+    from gammafl.core.values import Bits as Bits
+    from gammafl.core.values import ByChance as ByChance
     from gammafl.core.values import Exact as Exact
     from gammafl.core.values import Half as Half
+    from gammafl.core.values import Rotation as Rotation
     from gammafl.core.values import Ternary as Ternary
     from gammafl.core.values import Values as Values
     from gammafl.core.wire import decode as decode
@@ -93,8 +97,12 @@ _HOMES = {
         "threshold_for",
     ),
     "gammafl.core.values": (
+        "BFloat",
+        "Bits",
+        "ByChance",
         "Exact",
         "Half",
+        "Rotation",
         "Ternary",
         "Values",
     ),
