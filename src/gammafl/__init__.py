@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gammafl.core.method import Method as Method
     from gammafl.core.moment import Moment as Moment
     from gammafl.core.moment import Schedule as Schedule
+    from gammafl.core.rand_k import RandK as RandK
     from gammafl.core.sparse import SparseUpdate as SparseUpdate
     from gammafl.core.stepsizes import Constant as Constant
     from gammafl.core.stepsizes import ExponentialDecay as ExponentialDecay
@@ -46,10 +47,14 @@ if TYPE_CHECKING:
     from gammafl.federated.limits import Limits as Limits
     from gammafl.federated.records import RoundRecord as RoundRecord
     from gammafl.federated.records import Summary as Summary
+    from gammafl.methods.drive import drive as drive
     from gammafl.methods.fedavg import fedavg as fedavg
     from gammafl.methods.gamma_fedht import gamma_fedht as gamma_fedht
     from gammafl.methods.gamma_fedht import gamma_fedht_q as gamma_fedht_q
     from gammafl.methods.hard_threshold import hard_threshold as hard_threshold
+    from gammafl.methods.qsgd import qsgd as qsgd
+    from gammafl.methods.quantised import quantised as quantised
+    from gammafl.methods.rand_k import rand_k as rand_k
     from gammafl.methods.registry import method_named as method_named
     from gammafl.methods.registry import register as register
     from gammafl.methods.stc import stc as stc
@@ -86,6 +91,7 @@ _HOMES = {
         "Moment",
         "Schedule",
     ),
+    "gammafl.core.rand_k": ("RandK",),
     "gammafl.core.sparse": ("SparseUpdate",),
     "gammafl.core.stepsizes": (
         "Constant",
@@ -114,12 +120,16 @@ _HOMES = {
     "gammafl.federated.exchange": ("Offer",),
     "gammafl.federated.limits": ("Limits",),
     "gammafl.federated.records": ("RoundRecord", "Summary"),
+    "gammafl.methods.drive": ("drive",),
     "gammafl.methods.fedavg": ("fedavg",),
     "gammafl.methods.gamma_fedht": (
         "gamma_fedht",
         "gamma_fedht_q",
     ),
     "gammafl.methods.hard_threshold": ("hard_threshold",),
+    "gammafl.methods.qsgd": ("qsgd",),
+    "gammafl.methods.quantised": ("quantised",),
+    "gammafl.methods.rand_k": ("rand_k",),
     "gammafl.methods.registry": (
         "method_named",
         "register",

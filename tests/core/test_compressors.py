@@ -31,6 +31,12 @@ COMPRESSORS: dict[str, gf.Method] = {
     "ternary-dense": gf.Method(gf.Dense(), values=gf.Ternary()),
     "half": gf.hard_threshold(threshold=0.5, values="f16"),
     "half-dense": gf.fedavg(values="f16"),
+    "bfloat": gf.top_k(keep=0.3, values="bf16"),
+    "8bit-dense": gf.quantised(bits=8, block=50),
+    "4bit": gf.hard_threshold(threshold=0.5, values="4bit"),
+    "2bit-dense": gf.fedavg(values="2bit"),
+    "rand-k": gf.rand_k(keep=0.1),
+    "rand-k-2bit": gf.rand_k(keep=0.5, values="2bit"),
 }
 
 
@@ -44,7 +50,10 @@ def at(t: int) -> gf.Moment:
     return SCHEDULE.moment(t)
 
 
-ROUNDING = {"stc", "gamma-fedht-q", "ternary-dense", "half", "half-dense"}
+ROUNDING = {
+    "stc", "gamma-fedht-q", "ternary-dense", "half", "half-dense", "bfloat", "8bit-dense", "4bit", "2bit-dense",
+    "rand-k-2bit",
+}  # fmt: skip
 
 MAX, TINY = np.finfo(np.float32).max, np.float32(1e-42)
 HOSTILE: dict[str, Vector] = {

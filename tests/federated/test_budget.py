@@ -48,11 +48,15 @@ class EveryThird(gf.Compressor):
 
 
 VARIANTS = {
-    "fedavg": ["", "values=f16"],
+    "fedavg": ["", "values=f16", "values=bf16", "values=8bit", "values=2bit"],
     "ht": ["", "level=run", "threshold=0.00001", "values=f16"],
     "gamma-fedht": ["", "level=paper", "values=f16"],
     "gamma-fedht-q": ["keep=0.3", "initial_threshold=0.00001", "level=run,keep=0.3"],
-    "top-k": ["keep=0.5", "scope=tensor,keep=0.2", "values=f16,keep=0.9"],
+    "top-k": ["keep=0.5", "scope=tensor,keep=0.2", "values=f16,keep=0.9", "values=4bit,keep=0.4"],
+    "rand-k": ["keep=0.5", "keep=0.3,values=4bit", "keep=0.2,scaled=true"],
+    "qsgd": ["", "levels=1,norm=l2", "levels=100,block=30"],
+    "quantised": ["", "bits=8,block=64"],
+    "drive": ["", "scale=nearest"],
     "stc": ["keep=0.5", "scope=tensor,keep=0.3", "keep=1.0"],
 }
 EVERY = [

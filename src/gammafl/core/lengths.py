@@ -40,7 +40,7 @@ class MessageForm:
     >>> from gammafl.core.values import Ternary
     >>> form = MessageForm(dim=1000, values=Ternary())
     >>> form.most_bytes(10), form.most_entries(40), form.most_bytes(form.most_entries(40))
-    (28, 22, 40)
+    (28, 23, 40)
     """
 
     dim: int

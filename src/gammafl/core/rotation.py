@@ -11,7 +11,6 @@ order, so that all processors agree on every bit.
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gammafl.core.arrays import Vector
 from gammafl.core.codes import Rotated
@@ -29,8 +28,8 @@ LARGEST = float(np.finfo(np.float32).max)
 def padded(count: int) -> int:
     """Values of all blocks.
 
-    >>> padded(64), padded(65), blocks_of(65)
-    (64, 128, 2)
+    >>> padded(64), padded(65), padded(10_250), blocks_of(10_250)
+    (64, 128, 10304, 3)
     """
     return -(-count // SHORTEST) * SHORTEST
 
@@ -147,7 +146,3 @@ def restored(code: Rotated, count: int) -> Vector:
 def signs_size(count: int) -> int:
     """Bytes of the signs."""
     return padded(count) // 8
-
-
-def scales_fit(scales: NDArray[np.float32], count: int) -> bool:
-    return scales.size == blocks_of(count)

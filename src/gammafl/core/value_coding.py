@@ -212,9 +212,10 @@ def _decode_blocks(data: bytes, start: int, count: int) -> Coded:
 
 
 def _encode_rotated(values: Vector, code: Rotated | None) -> bytes:
-    true = code is not None and rotation.restored(code, values.size).tobytes() == values.tobytes()
-    require(true, "these values are not those of the rotation that their code names")
     assert code is not None
+    fits = code.scales.size == rotation.blocks_of(values.size) and code.signs.size == rotation.signs_size(values.size)
+    true = fits and np.array_equal(rotation.restored(code, values.size).view(np.uint32), values.view(np.uint32))
+    require(true, "these values are not those of the rotation that their code names")
     return KEY.pack(code.key) + code.scales.astype(F4, copy=False).tobytes() + code.signs.tobytes()
 
 

@@ -250,6 +250,10 @@ OURS = {
     "ht": "hard_threshold",
     "top-k": "top_k",
     "stc": "stc",
+    "rand-k": "rand_k",
+    "qsgd": "qsgd",
+    "quantised": "quantised",
+    "drive": "drive",
     "fedavg": "fedavg",
 }
 """Name → the file of this room that registers it, in the order of tables."""

@@ -1,0 +1,23 @@
+"""Rand-k: entries that a key draws."""
+
+from gammafl.core.memory import ErrorFeedback, NoMemory
+from gammafl.core.method import Method
+from gammafl.core.rand_k import RandK
+from gammafl.methods.precision import Precision, values_of
+from gammafl.methods.registry import register
+
+
+@register("rand-k", label="Rand-k", colour="#8C510A", citation="Stich et al., NeurIPS 2018")
+def rand_k(keep: float = 0.01, k: int | float | None = None, scaled: bool = False, values: Precision = "f32") -> Method:
+    """Keeps k entries drawn at random, with error feedback. An 8-byte key says which: positions cost nothing.
+
+    keep     the kept fraction of the entries
+    k        a count (whole number) or a fraction, instead
+    scaled   true: sends d/k times the entries and remembers nothing, which is right on average (unbiased)
+    values   "f32", or fewer bits: "f16", "bf16", "8bit", "4bit", "2bit"
+
+    >>> rand_k(keep=0.001)
+    Method(RandK(k=0.001, scaled=False))
+    """
+    memory = NoMemory() if scaled else ErrorFeedback()
+    return Method(RandK(float(keep) if k is None else k, scaled), memory=memory, values=values_of(values))
