@@ -15,6 +15,7 @@ from gammafl.config.layers import make_config
 from gammafl.config.schema import Faults
 from gammafl.core.arrays import Vector
 from gammafl.core.lengths import MessageForm
+from gammafl.core.wire import header_bytes
 from gammafl.federated import budget as hard
 from gammafl.federated import exchange
 from gammafl.federated.allowance import Allowance
@@ -178,7 +179,7 @@ def test_caps_go_together_with_other_limits() -> None:
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in ("stc", "gamma-fedht-q")])
 def test_in_a_run_all_that_was_computed_is_counted_once_or_remembered(name: str, faults: Faults) -> None:
     plan = plan_for(
-        METHODS[name], Dyadic(), faults=faults, budgets=Budgets.of({"all": "60 B/upload", 0: "26 B/upload"})
+        METHODS[name], Dyadic(), faults=faults, budgets=Budgets.of({"all": "60 B/upload", 0: "18 B/upload"})
     )
     residuals, records, counted = run_counting(plan)
     remembered = np.array([residuals.residual(client) for client in range(4)], np.float64)
@@ -401,10 +402,11 @@ def test_a_rate_goes_by_the_clients_clock_also_where_that_is_set_back(monkeypatc
         client = other
     assert 400 < lengths[0] <= 500
     assert 150 < lengths[1] <= 200
-    assert lengths[2] == 16  # nothing but a header, which the next one pays for
-    assert 150 < lengths[3] <= 200 - 16
-    assert lengths[4] == 16
-    assert 300 < lengths[5] <= 400 - 16
+    header = header_bytes(2000, 0)
+    assert lengths[2] == header  # nothing else, and the next one pays for it
+    assert 150 < lengths[3] <= 200 - header
+    assert lengths[4] == header
+    assert 300 < lengths[5] <= 400 - header
 
 
 def test_a_server_refuses_what_is_longer_than_its_cap() -> None:
@@ -467,9 +469,9 @@ def test_anything_else_is_an_error_of_one_line(wrong: Any) -> None:
 @pytest.mark.parametrize(
     ("budgets", "method", "said"),
     [
-        ("15 B/upload", "top-k", "no upload fits into 15 bytes"),
-        ("20 B/upload", "stc", "allow more"),
-        ({2: "15 B/upload"}, "top-k", "no upload fits into 15 bytes"),
+        ("13 B/upload", "top-k", "no upload fits into 13 bytes"),
+        ("13 B/upload", "stc", "allow more"),
+        ({2: "13 B/upload"}, "top-k", "no upload fits into 13 bytes"),
         ({9: "1 kB/upload"}, "top-k", "a budget for client 9, and there are 4"),
         ({"nobody": "1 kB/upload"}, "top-k", "budgets go by client"),
         ({1: "1 MB/run"}, "top-k", "of all clients"),
