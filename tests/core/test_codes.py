@@ -159,7 +159,8 @@ def test_rounding_by_chance_is_the_papers_equation(norm: blocks.Norm, levels: in
     chances = np.array([hashed(77, j) >> 11 for j in range(500)]) * 2.0**-53
     for start in range(0, 500, 200):
         part = slice(start, start + 200)
-        size = np.abs(vector[part]).max() if norm == "max" else np.linalg.norm(vector[part].astype(np.float64))
+        piece = vector[part].astype(np.float64)
+        size = float(np.abs(piece).max() if norm == "max" else np.linalg.norm(piece))
         expected = qsgd(vector[part], levels, size, chances[part])
         np.testing.assert_allclose(values[part], expected, rtol=1e-6, atol=1e-7 * size)
         np.testing.assert_allclose(code.scales[start // 200] * levels, size, rtol=1e-6)
@@ -172,7 +173,7 @@ def test_rounding_by_chance_is_right_on_average_within_its_variance(norm: blocks
     for the largest magnitude M, a value's variance is at most (M/s)²/4."""
     vector = np.random.default_rng(1).standard_normal(256).astype(np.float32)
     draws = np.array([blocks.by_chance(vector, levels, 256, norm, key)[0] for key in range(4000)], np.float64)
-    size = np.linalg.norm(vector) if norm == "l2" else np.abs(vector).max()
+    size = float(np.linalg.norm(vector) if norm == "l2" else np.abs(vector).max())
     deviation = size / levels / 2  # of one draw, at the most
     assert (np.abs(draws.mean(axis=0) - vector) <= 6 * deviation / np.sqrt(len(draws))).all()
     error = ((draws - vector) ** 2).sum(axis=1).mean()

@@ -140,10 +140,10 @@ def test_with_error_feedback_nothing_is_lost_over_rounds(name: str) -> None:
         (lambda: gf.Bits(3), "2, 4 or 8 bits"),
         (lambda: gf.Bits(4, block=0), "block must be"),
         (lambda: gf.qsgd(levels=128), "from 1 to 127"),
-        (lambda: gf.qsgd(norm="l1"), "'max' or 'l2'"),
-        (lambda: gf.drive(scale="best"), "scale must be one of"),
+        (lambda: gf.qsgd(norm="l1"), "'max' or 'l2'"),  # type: ignore[arg-type]
+        (lambda: gf.drive(scale="best"), "scale must be one of"),  # type: ignore[arg-type]
         (lambda: gf.rand_k(k=-1), "RandK takes a count"),
-        (lambda: gf.top_k(values="3bit"), "values must be one of"),
+        (lambda: gf.top_k(values="3bit"), "values must be one of"),  # type: ignore[arg-type]
     ],
 )
 def test_settings_that_are_none_are_a_sentence(make, problem: str) -> None:  # type: ignore[no-untyped-def]
@@ -155,7 +155,7 @@ class Thirds(gf.Values):
     """One's own rounding that draws random numbers: `sent` in place of `round`."""
 
     def round(self, update: gf.SparseUpdate, sizes: object) -> Vector:
-        return np.rint(update.values * 3) / np.float32(3)
+        return (np.rint(update.values * 3) / 3).astype(np.float32)
 
     def sent(self, update: gf.SparseUpdate, sizes: object, key: int) -> gf.SparseUpdate:
         chance = np.random.default_rng(key).random(len(update))

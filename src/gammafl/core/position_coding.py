@@ -1,6 +1,6 @@
 """Positions ↔ bytes: five codings, each with one form of what it writes. docs/wire-format.md specifies them."""
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +18,8 @@ KEY_BYTES = 8
 Indices = NDArray[np.uint32]
 
 
-class Positions(NamedTuple):
-    """None: all."""
-
-    indices: Indices | None
-    key: int | None
-    end: int
-    """Where in the message they end."""
+Positions = tuple[Indices | None, int | None, int]
+"""Positions (None: all), the key that drew them, and where in the message they end."""
 
 
 def encode(
@@ -63,24 +58,24 @@ def decode(kind: int, data: bytes, start: int, dim: int, count: int) -> Position
     """`count` positions below `dim`, from `start` on."""
     if kind == RICE:
         indices, end = golomb.decode(data, start, count, dim)
-        return Positions(indices, None, end)
+        return indices, None, end
     if kind == ALL:
         if count != dim:
             raise WireError(f"{count} entries where all {dim} are announced")
-        return Positions(None, None, start)
+        return None, None, start
     if kind == RAW:
         indices = part(data, start, U4, count).astype(np.uint32)
         if count and not (indices[-1] < dim and golomb.in_order(indices)):
             raise WireError(f"positions must increase and be below {dim}")
-        return Positions(indices, None, start + 4 * count)
+        return indices, None, start + 4 * count
     if kind == DRAWN:
         key, end = int.from_bytes(part(data, start, BYTES, KEY_BYTES).tobytes(), "little"), start + KEY_BYTES
         if count > 8 * (len(data) - end):  # a value takes a bit at least
             raise WireError(f"{count} values do not fit in {len(data) - end} bytes")
-        return Positions(drawn.positions(key, dim, count), key, end)
+        return drawn.positions(key, dim, count), key, end
     bits = part(data, start, BYTES, -(-dim // 8))
     require_zeros_after(dim, bits)
     indices = np.flatnonzero(np.unpackbits(bits, count=dim, bitorder="little")).astype(np.uint32)
     if len(indices) != count:
         raise WireError(f"{len(indices)} positions where {count} are announced")
-    return Positions(indices, None, start + len(bits))
+    return indices, None, start + len(bits)

@@ -125,6 +125,23 @@ def _restore_all(signs: Any, key: Any, scales: Any, out: Any) -> None:
         start += size
 
 
+@compiled
+def _is_restored(signs: Any, key: Any, scales: Any, bits: Any) -> bool:
+    """Whether `_restore_all` gives values of these bits."""
+    start, sums = 0, np.empty(min(LONGEST, 8 * signs.size), np.int32)
+    value = np.empty(1, np.float32)
+    seen = value.view(np.uint32)
+    for number in range(scales.size):
+        size = _length(8 * signs.size - start)
+        _restore(signs, key, start, sums[:size])
+        for j in range(min(size, bits.size - start)):
+            value[0] = np.float32(sums[j]) * scales[number]
+            if seen[0] != bits[start + j]:
+                return False
+        start += size
+    return True
+
+
 def rotated(values: Vector, key: int, rule: ScaleRule) -> tuple[Vector, Rotated]:
     """What comes back of `values`, and its code.
 
@@ -141,6 +158,12 @@ def restored(code: Rotated, count: int) -> Vector:
     out = np.empty(count, np.float32)
     _restore_all(code.signs, np.uint64(code.key), code.scales, out)
     return out
+
+
+def is_code_of(code: Rotated, values: Vector) -> bool:
+    """Whether `restored` gives these values, bit for bit."""
+    fits = code.scales.size == blocks_of(values.size) and code.signs.size == signs_size(values.size)
+    return fits and bool(_is_restored(code.signs, np.uint64(code.key), code.scales, values.view(np.uint32)))
 
 
 def signs_size(count: int) -> int:

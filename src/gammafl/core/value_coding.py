@@ -2,14 +2,14 @@
 
 import math
 import struct
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
 from gammafl.core import blocks, rotation, varints
 from gammafl.core.arrays import Vector
 from gammafl.core.codes import Blocks, Rotated
-from gammafl.core.errors import WireError, require
+from gammafl.core.errors import InputError, WireError, require
 from gammafl.core.jit import compiled
 from gammafl.core.kernels import MAGNITUDE, largest_magnitude, on_slices
 from gammafl.core.reading import BYTES, F2, F4, U2, U4, Bytes, part, require_zeros_after
@@ -27,12 +27,8 @@ HALF = int(np.float32(np.finfo(np.float16).max).view(np.uint32))
 NO_MAGNITUDE = np.uint32(0xFFFFFFFF)
 
 
-class Coded(NamedTuple):
-    """Values that were read, their code where they have one, and where in the message they end."""
-
-    values: Vector
-    code: Blocks | Rotated | None
-    end: int
+Coded = tuple[Vector, Blocks | Rotated | None, int]
+"""Values that were read, their code where they have one, and where in the message they end."""
 
 
 # --- sizes ------------------------------------------------------------------------------------------------
@@ -97,16 +93,17 @@ def encode(
             kind = BITS if isinstance(code, Blocks) else ROTATED
     if kind == F32:
         return kind, values.astype(F4, copy=False).view(BYTES).data
-    holds = {F16: halves, BF16: brief, TERNARY: runs > 0}
-    holds |= {BITS: isinstance(code, Blocks), ROTATED: isinstance(code, Rotated)}
-    require(holds[kind], f"these values can't be sent as {VALUES[kind]} without loss")
-    if kind == F16:
-        return kind, values.astype(F2).tobytes()
-    if kind == BF16:
-        return kind, (values.view(np.uint32) >> np.uint32(16)).astype(U2).tobytes()
-    if kind == TERNARY:
+    if kind == TERNARY and runs:
         return kind, _encode_ternary(values, runs)
-    return kind, _encode_blocks(values, code) if isinstance(code, Blocks) else _encode_rotated(values, code)
+    if kind == F16 and halves:
+        return kind, values.astype(F2).tobytes()
+    if kind == BF16 and brief:
+        return kind, (values.view(np.uint32) >> np.uint32(16)).astype(U2).tobytes()
+    if kind == BITS and isinstance(code, Blocks):
+        return kind, _encode_blocks(values, code)
+    if kind == ROTATED and isinstance(code, Rotated):
+        return kind, _encode_rotated(values, code)
+    raise InputError(f"these values can't be sent as {VALUES[kind]} without loss")
 
 
 def decode(kind: int, data: bytes, start: int, count: int) -> Coded:
@@ -114,11 +111,11 @@ def decode(kind: int, data: bytes, start: int, count: int) -> Coded:
     if kind in (F32, F16):
         sent, values = part(data, start, F4 if kind == F32 else F2, count), np.empty(count, np.float32)
         on_slices(lambda first, end: np.copyto(values[first:end], sent[first:end]), count)
-        return Coded(_finite(values), None, start + sent.nbytes)
+        return _finite(values), None, start + sent.nbytes
     if kind == BF16:
         words = part(data, start, U2, count).astype(np.uint32)
         words <<= np.uint32(16)
-        return Coded(_finite(words.view(np.float32)), None, start + 2 * count)
+        return _finite(words.view(np.float32)), None, start + 2 * count
     if kind == TERNARY:
         runs, start = varints.read(data, start)
         return decode_ternary(data, start, count, runs)
@@ -187,7 +184,7 @@ def decode_ternary(data: bytes, start: int, count: int, runs: int) -> Coded:
     values = np.empty(count, np.float32)
     if not _read_runs(magnitudes, starts, signs, values.view(np.uint32)):
         raise WireError("runs of magnitudes out of order, or not as long as they could be")
-    return Coded(values, None, start + 8 * runs - 4 + len(signs))
+    return values, None, start + 8 * runs - 4 + len(signs)
 
 
 # --- whole numbers with scales, and rotated signs ---------------------------------------------------------
@@ -208,13 +205,11 @@ def _decode_blocks(data: bytes, start: int, count: int) -> Coded:
     packed = part(data, start + 4 * number, BYTES, size)
     code = Blocks(bits, block, _scales(data, start, number))
     require_zeros_after(count * bits, packed)
-    return Coded(_finite(blocks.unpacked(packed, code, count)), code, start + 4 * number + size)
+    return _finite(blocks.unpacked(packed, code, count)), code, start + 4 * number + size
 
 
-def _encode_rotated(values: Vector, code: Rotated | None) -> bytes:
-    assert code is not None
-    fits = code.scales.size == rotation.blocks_of(values.size) and code.signs.size == rotation.signs_size(values.size)
-    true = fits and np.array_equal(rotation.restored(code, values.size).view(np.uint32), values.view(np.uint32))
+def _encode_rotated(values: Vector, code: Rotated) -> bytes:
+    true = rotation.is_code_of(code, values)
     require(true, "these values are not those of the rotation that their code names")
     return KEY.pack(code.key) + code.scales.astype(F4, copy=False).tobytes() + code.signs.tobytes()
 
@@ -225,4 +220,4 @@ def _decode_rotated(data: bytes, start: int, count: int) -> Coded:
     signs = part(data, after, BYTES, size).copy()
     (key,) = KEY.unpack_from(data, start)
     code = Rotated(key, _scales(data, start + KEY.size, number), signs)
-    return Coded(_finite(rotation.restored(code, count)), code, after + size)
+    return _finite(rotation.restored(code, count)), code, after + size

@@ -18,6 +18,8 @@ def written(number: int) -> bytes:
     """
     if number < 128:
         return _SHORT[number]
+    if number < 1 << 14:
+        return bytes((number & 127 | 128, number >> 7))
     out = bytearray()
     while number >= 128:
         out.append(number & 127 | 128)
@@ -37,13 +39,18 @@ def size(number: int) -> int:
 
 def read(data: bytes, start: int) -> tuple[int, int]:
     """The number at `start`, and where it ends."""
+    size = len(data)
+    if start < size and (first := data[start]) < 128:
+        return first, start + 1
+    if start + 1 < size and 0 < (second := data[start + 1]) < 128:  # most numbers are short
+        return first & 127 | second << 7, start + 2
     number = shift = 0
-    for at in range(start, min(start + 5, len(data))):
+    for at in range(start, min(start + 5, size)):
         byte = data[at]
         number |= (byte & 127) << shift
         if byte < 128:
-            if (byte == 0 and shift) or number > MOST:
+            if byte == 0 or number > MOST:
                 raise WireError("a number is not in its shortest form, or too large")
             return number, at + 1
         shift += 7
-    raise WireError("message ends within a number" if len(data) < start + 5 else "a number is too long")
+    raise WireError("message ends within a number" if size < start + 5 else "a number is too long")

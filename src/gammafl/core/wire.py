@@ -11,6 +11,7 @@ there. Read, an entry takes 8 bytes, and while it is read another 8 at most.
 """
 
 import struct
+import zlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -69,8 +70,8 @@ def header_bytes(dim: int, count: int, whole: int = 0) -> int:
 
 def encode(update: SparseUpdate, positions: PositionCoding = "auto", values: ValueCoding = "auto") -> bytes:
     """The message for `update`; "auto" takes the smallest coding, a name insists on one."""
-    is_update = isinstance(update, SparseUpdate)
-    require(is_update, f"encode takes a SparseUpdate, as a compressor returns it; got {type(update).__name__}")
+    if not isinstance(update, SparseUpdate):
+        raise InputError(f"encode takes a SparseUpdate, as a compressor returns it; got {type(update).__name__}")
     wanted_positions = None if positions == "auto" else _number(positions, POSITIONS, "position")
     wanted_values = None if values == "auto" else _number(values, VALUES, "value")
     entire, whole = update.entire and wanted_positions in (None, ALL), update.whole
@@ -91,7 +92,7 @@ def encode(update: SparseUpdate, positions: PositionCoding = "auto", values: Val
     if whole:
         kinds, numbers = kinds | WHOLE, numbers + varints.written(whole)
     start = bytes((MARK, kinds))
-    checksum = crc32(value_bytes, crc32(position_bytes, crc32(start + numbers)))
+    checksum = crc32(value_bytes, crc32(position_bytes, zlib.crc32(start + numbers)))
     if whole:
         checksum = crc32(tail, checksum)
     return b"".join((start, CHECKSUM.pack(checksum), numbers, position_bytes, value_bytes, tail))
@@ -102,41 +103,50 @@ def decode(payload: bytes | bytearray | memoryview, dim: int | None = None) -> S
     data = payload if isinstance(payload, bytes) else _bytes_of(payload)
     if data[:2] == OLD_MAGIC:
         return _decode_old(data, dim)
-    head = read_head(data)
-    if crc32(memoryview(data)[START.size :], crc32(data[:CHECKED])) != CHECKSUM.unpack_from(data, CHECKED)[0]:
+    kinds, size, count, whole, start = _read_head(data)
+    if crc32(memoryview(data)[START.size :], zlib.crc32(data[:CHECKED])) != CHECKSUM.unpack_from(data, CHECKED)[0]:
         raise WireError("checksum differs: the message was damaged on its way")
-    _require_dim(head.dim, dim)
-    if head.entries > head.dim - head.whole:
-        raise WireError(f"{head.entries} entries in a dimension of {head.dim - head.whole}")
-    indices, key, start = position_coding.decode(head.positions, data, head.end, head.dim - head.whole, head.entries)
-    values, coded, end = value_coding.decode(head.values, data, start, head.entries)
-    if head.whole:
-        tail, _, end = value_coding.decode(F32, data, end, head.whole)
+    if dim is not None:
+        _require_dim(size, dim)
+    before = size - whole
+    if count > before:
+        raise WireError(f"{count} entries in a dimension of {before}")
+    indices, key, start = position_coding.decode(kinds & 7, data, start, before, count)
+    values, coded, end = value_coding.decode(kinds >> 4, data, start, count)
+    if whole:
+        tail, _, end = value_coding.decode(F32, data, end, whole)
         values = np.concatenate([values, tail])
         if indices is not None:
-            indices = np.concatenate([indices, np.arange(head.dim - head.whole, head.dim, dtype=np.uint32)])
-    _require_end(data, end)
+            indices = np.concatenate([indices, np.arange(before, size, dtype=np.uint32)])
+    if end != len(data):
+        _require_end(data, end)
     code = None if key is None and coded is None else Code(key, coded)
-    return SparseUpdate.of_checked(head.dim, indices, values, head.whole, code)
+    return SparseUpdate.of_checked(size, indices, values, whole, code)
 
 
 def read_head(data: bytes) -> Head:
     """What a message of version 2 says at its beginning; nobody has looked yet whether it is true."""
+    kinds, *others = _read_head(data)
+    return Head(kinds & 7, kinds >> 4, *others)
+
+
+def _read_head(data: bytes) -> tuple[int, int, int, int, int]:
+    """(kinds, dimension, entries, whole, where they end)."""
     if len(data) < START.size + 2:
         raise WireError(f"{len(data)} bytes are shorter than the header of any message")
-    mark, kinds = data[:2]
-    if mark != MARK:
+    kinds = data[1]
+    if data[0] != MARK:
         raise WireError(f"starts with {data[:2]!r}: not a gammafl message of version 1 or 2")
     if kinds & 7 >= len(POSITIONS) or kinds >> 4 >= len(VALUES):
         raise WireError(f"unknown kinds {kinds:#04x}")
     dim, at = varints.read(data, START.size)
     count, at = varints.read(data, at)
     if not kinds & WHOLE:
-        return Head(kinds & 7, kinds >> 4, dim, count, 0, at)
+        return kinds, dim, count, 0, at
     whole, at = varints.read(data, at)
     if not 1 <= whole <= dim:
         raise WireError(f"{whole} of {dim} elements are sent whole")
-    return Head(kinds & 7, kinds >> 4, dim, count, whole, at)
+    return kinds, dim, count, whole, at
 
 
 def _whole(values: Any) -> bytes:
