@@ -383,6 +383,37 @@ def test_a_damaged_message_of_version_1_is_refused(message: str, data: st.DataOb
         gf.decode(payload)
 
 
+VERSION_2 = {
+    "f201 78cedbb8 e807 04 07 0684003f1e cdcccc3dcdcc4cbe9a99993e5f708930": gf.SparseUpdate(
+        1000, [3, 70, 71, 900], [0.1, -0.2, 0.3, 1e-9]
+    ),
+    "f221 a3448853 14 04 02 3626 01 0000003f 0a": gf.SparseUpdate(20, [3, 7, 8, 19], [0.5, -0.5, 0.5, -0.5]),
+    "f204 5d3e5a8a ac02 14 0500000000000080 6666f6c06666d6c06666b6c0666696c0cdcc6cc0cdcc2cc09a99d9bf333333bf9a99993e"
+    "6666a63f33331340333353409a9989409a99a9409a99c9409a99e940cdcc0441cdcc1441cdcc2441cdcc3441": gf.SparseUpdate(
+        300,
+        [22, 26, 30, 37, 52, 64, 95, 112, 140, 159, 184, 199, 218, 225, 230, 236, 240, 248, 265, 282],
+        np.arange(20) - 7.7,
+    ),
+    "f240 cf012ca5 05 05 04 03 9ebdcb3d5cd9673d d72009": gf.SparseUpdate(
+        5, None, [0.6963793039321899, -0.29844826459884644, 0.0, 0.11320754885673523, -0.3962264060974121]
+    ),
+    "f250 bd8aa880 07 07 6300000000000000 5e43193e e0e0e0e0e0e0e0e0": gf.SparseUpdate(
+        7, None, np.float32(0.14967105) * np.float32([-16, -16, 16, 16, 48, 16, 16])
+    ),
+    "f238 afcabc82 04 03 01 3d1e177280bf cdcccc3d": gf.SparseUpdate(
+        4, None, [1.0005576689441423e-20, 2.990863134913479e30, -1.0, 0.1]
+    ),
+}
+"""Rice, ternary, a key, 4 bits in blocks of 3, a rotation, bfloats before an element that is sent whole."""
+
+
+@pytest.mark.parametrize("message", VERSION_2)
+def test_the_bytes_of_version_2_stay_as_they_are_on_every_processor(message: str) -> None:
+    arrived = gf.decode(bytes.fromhex(message))
+    assert arrived == VERSION_2[message]
+    assert gf.encode(arrived) == bytes.fromhex(message)
+
+
 def rice(gaps: list[int], b: int) -> bytes:
     """The codes as docs/wire-format.md words them, a bit a character."""
     codes = ["1" * (gap >> b) + "0" + "".join(str(gap >> bit & 1) for bit in range(b)) for gap in gaps]

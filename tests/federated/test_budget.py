@@ -418,6 +418,34 @@ def test_a_server_refuses_what_is_longer_than_its_cap() -> None:
         server.accept("a", upload)
 
 
+CODED = [method for method in EVERY if method.values.coding in ("bits", "rotated", "bf16")]
+
+
+@given(
+    st.sampled_from(CODED), st.integers(3, 1500), st.booleans(), st.integers(1, 1500), st.floats(0.01, 100),
+    st.integers(0, 4000), st.integers(0, 99),
+)  # fmt: skip
+def test_coded_values_stay_coded_within_limits_of_entries_norm_and_bytes(
+    method: gf.Method, dim: int, statistics: bool, entries: int, norm: float, more: int, seed: int
+) -> None:
+    """So that the bound of their length holds, and no upload is longer than its cap."""
+    layout = layout_of(dim, dim // 5 if statistics else 0)
+    entries = max(entries, layout.tail + 1)
+    most = MessageForm.of(method, layout, scaled=True).most_bytes(1) + more
+    delta = np.random.default_rng(seed).standard_normal(dim).astype(np.float32)
+    memory = method.memory.client(method, dim)
+    moment = SCHEDULE.moment(1, method.scale(dim, SCHEDULE), layout, key=seed)
+    limits = Limits(payload_bytes=most, entries=entries, norm=norm)
+    fitted = fit(memory, memory.propose(delta, moment), moment, limits)
+    assert len(fitted.payload) <= most
+    assert gf.decode(fitted.payload, dim) == fitted.update
+    limits.check_update(fitted.update)
+    form = MessageForm.of(method, layout, scaled=True)
+    assert len(fitted.payload) <= form.most_bytes(len(fitted.update) - layout.tail)
+    if method.memory == gf.ErrorFeedback():
+        np.testing.assert_allclose(memory.state()["residual"] + fitted.update.dense(), delta, atol=1e-4)
+
+
 # --- words and errors -------------------------------------------------------------------------------------
 
 
