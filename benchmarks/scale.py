@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.measure import KEPT, fused, medians, repeated, show_seconds
 from benchmarks.wire import entropy, scattered
 from gammafl.core import aggregate
-from gammafl.core.wire import HEADER, decode, encode
+from gammafl.core.wire import decode, encode, header_bytes
 from gammafl.federated.units import show_bytes
 from gammafl.report.tables import TextTable
 
@@ -65,7 +65,7 @@ def measure(repeats: int) -> UnitCosts:
 
 def message_bytes(dim: float) -> float:
     """An upload with 0.1% of the entries kept: header, positions at 3% over their entropy, 4 bytes a value."""
-    return HEADER.size + 1.03 * dim * entropy(KEPT) / 8 + 4 * KEPT * dim
+    return header_bytes(int(dim), round(KEPT * dim)) + 1.03 * dim * entropy(KEPT) / 8 + 4 * KEPT * dim
 
 
 def tables(costs: UnitCosts, dims: Sequence[float], clients: Sequence[float]) -> list[TextTable]:

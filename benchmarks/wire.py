@@ -10,7 +10,7 @@ from benchmarks.measure import Work, fused, medians, repeated, show_seconds, ver
 from gammafl.core import aggregate
 from gammafl.core.arrays import Vector
 from gammafl.core.sparse import SparseUpdate
-from gammafl.core.wire import HEADER, decode, encode
+from gammafl.core.wire import decode, encode, header_bytes
 from gammafl.report.tables import TextTable
 
 FRACTIONS = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.3)
@@ -24,7 +24,8 @@ def sizes_table(dim: int, fractions: Sequence[float] = FRACTIONS) -> TextTable:
         ternary = SparseUpdate(dim, update.indices, np.copysign(np.float32(0.5), update.values))
         count, whole, small = len(update), len(encode(update)), len(encode(ternary))
         bound = dim * entropy(count / dim) / 8
-        positions = whole - HEADER.size - 4 * count
+        head = header_bytes(dim, count)
+        positions = whole - head - 4 * count
         rows.append(
             [
                 f"{100 * fraction:g}%",
@@ -33,7 +34,7 @@ def sizes_table(dim: int, fractions: Sequence[float] = FRACTIONS) -> TextTable:
                 f"{8 * count / whole:.2f}×",
                 verdict(positions / bound, 1.05, at_most=True),
                 f"{small:,}",
-                f"{8 * (small - HEADER.size - positions) - count:.0f}",
+                f"{8 * (small - head - positions) - count:.0f}",
                 f"{8 * small / count / stc_bits(count / dim):.3f}×",
             ]
         )

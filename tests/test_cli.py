@@ -144,7 +144,7 @@ def test_compare_gives_top_k_and_stc_as_many_entries_as_their_leaders(
     assert code == 0
     assert "less than FedAVG" in out
     summaries = rows_in(in_tmp / "c")
-    assert len(summaries) == 12
+    assert len(summaries) == 2 * len(OURS)
     kept = {(s["method"], s["seed"]): s["kept_fraction"] * s["dim"] for s in summaries}
     for follower, leader in (("top-k", "gamma-fedht"), ("stc", "gamma-fedht-q")):
         for seed in (0, 1):

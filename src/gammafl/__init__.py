@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gammafl.core.moment import Moment as Moment
     from gammafl.core.moment import Schedule as Schedule
     from gammafl.core.momentum import MomentumCorrection as MomentumCorrection
+    from gammafl.core.rand_k import RandK as RandK
     from gammafl.core.shifts import EF21 as EF21
     from gammafl.core.shifts import Shifts as Shifts
     from gammafl.core.sparse import SparseUpdate as SparseUpdate
@@ -33,8 +34,12 @@ if TYPE_CHECKING:
     from gammafl.core.stepsizes import InverseDecay as InverseDecay
     from gammafl.core.thresholds import matched_threshold as matched_threshold
     from gammafl.core.thresholds import threshold_for as threshold_for
+    from gammafl.core.values import BFloat as BFloat
+    from gammafl.core.values import Bits as Bits
+    from gammafl.core.values import ByChance as ByChance
     from gammafl.core.values import Exact as Exact
     from gammafl.core.values import Half as Half
+    from gammafl.core.values import Rotation as Rotation
     from gammafl.core.values import Ternary as Ternary
     from gammafl.core.values import Values as Values
     from gammafl.core.wire import decode as decode
@@ -48,11 +53,15 @@ if TYPE_CHECKING:
     from gammafl.methods.dagc import dagc_a as dagc_a
     from gammafl.methods.dagc import dagc_r as dagc_r
     from gammafl.methods.dgc import dgc as dgc
+    from gammafl.methods.drive import drive as drive
     from gammafl.methods.ef_sign import ef_sign as ef_sign
     from gammafl.methods.fedavg import fedavg as fedavg
     from gammafl.methods.gamma_fedht import gamma_fedht as gamma_fedht
     from gammafl.methods.gamma_fedht import gamma_fedht_q as gamma_fedht_q
     from gammafl.methods.hard_threshold import hard_threshold as hard_threshold
+    from gammafl.methods.qsgd import qsgd as qsgd
+    from gammafl.methods.quantised import quantised as quantised
+    from gammafl.methods.rand_k import rand_k as rand_k
     from gammafl.methods.registry import method_named as method_named
     from gammafl.methods.registry import register as register
     from gammafl.methods.shifted import ef21 as ef21
@@ -95,6 +104,7 @@ _HOMES = {
     ),
     "gammafl.core.momentum": ("MomentumCorrection",),
     "gammafl.core.shifts": ("EF21", "Shifts"),
+    "gammafl.core.rand_k": ("RandK",),
     "gammafl.core.sparse": ("SparseUpdate",),
     "gammafl.core.stepsizes": (
         "Constant",
@@ -106,8 +116,12 @@ _HOMES = {
         "threshold_for",
     ),
     "gammafl.core.values": (
+        "BFloat",
+        "Bits",
+        "ByChance",
         "Exact",
         "Half",
+        "Rotation",
         "Ternary",
         "Values",
     ),
@@ -122,12 +136,16 @@ _HOMES = {
     "gammafl.methods.dgc": ("dgc",),
     "gammafl.methods.dagc": ("dagc_a", "dagc_r"),
     "gammafl.methods.ef_sign": ("ef_sign",),
+    "gammafl.methods.drive": ("drive",),
     "gammafl.methods.fedavg": ("fedavg",),
     "gammafl.methods.gamma_fedht": (
         "gamma_fedht",
         "gamma_fedht_q",
     ),
     "gammafl.methods.hard_threshold": ("hard_threshold",),
+    "gammafl.methods.qsgd": ("qsgd",),
+    "gammafl.methods.quantised": ("quantised",),
+    "gammafl.methods.rand_k": ("rand_k",),
     "gammafl.methods.registry": (
         "method_named",
         "register",

@@ -9,7 +9,10 @@ from functools import cache
 import numpy as np
 
 import gammafl as gf
-from gammafl.core.wire import CHECKED, HEADER, POSITIONS, VALUES
+from gammafl.core import blocks, drawn, rotation, varints
+from gammafl.core.codes import Code
+from gammafl.core.wire import CHECKED, MARK, OLD_HEADER, OLD_MAGIC, POSITIONS, START, VALUES, WHOLE, read_head
+from tests.core.test_wire import VERSION_1
 
 BATCH = 2000
 """Inputs that are made at a time."""
@@ -32,12 +35,11 @@ def batch(seed: int, number: int, size: int = BATCH) -> tuple[str, list[bytes]]:
 
 @cache
 def corpus() -> tuple[bytes, ...]:
-    """Valid messages of every pair of codings, from no entry to three hundred."""
+    """Valid messages of every pair of codings, from no entry to three hundred, and some of version 1."""
     rng = np.random.default_rng(0)
-    messages = set()
+    messages = {bytes.fromhex(message) for message in VERSION_1}
     for dim, count in ((0, 0), (1, 1), (7, 3), (64, 64), (65, 20), (1000, 300), (10_250, 100), (2**32 - 1, 12)):
-        for values in values_of_every_kind(rng, count):
-            update = gf.SparseUpdate(dim, scattered(rng, dim, count), values)
+        for update in updates_of_every_kind(rng, dim, count):
             for positions in POSITIONS:
                 if positions == "bitmap" and dim > 20_000:
                     continue
@@ -45,6 +47,23 @@ def corpus() -> tuple[bytes, ...]:
                     with suppress(gf.InputError):  # not every coding can hold every update
                         messages.add(gf.encode(update, positions, kind))
     return tuple(sorted(messages))
+
+
+def updates_of_every_kind(rng: np.random.Generator, dim: int, count: int) -> list[gf.SparseUpdate]:
+    """Positions that are scattered or drawn by a key, values of every kind, coded ones; some with others sent whole."""
+    made = []
+    for number, values in enumerate(values_of_every_kind(rng, count)):
+        key = int(rng.integers(0, 2**64, dtype=np.uint64))
+        places = scattered(rng, dim, count)
+        made.append(gf.SparseUpdate(dim, places, values[: len(places)]))
+        made.append(gf.SparseUpdate(dim, drawn.positions(key, dim, count), values, code=Code(key)))
+        if number == 1:
+            coded = [blocks.nearest(values, bits, block) for bits, block in ((2, 7), (4, 300), (8, 64))]
+            coded_updates = [made[-1].with_values(*pair) for pair in coded]
+            made += [*coded_updates, made[-1].with_values(*rotation.rotated(values, key, "nearest"))]
+            made += [made[-1].with_values((values.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32))]
+    room = dim < 2**32 - 5
+    return [*made, *(update.with_whole(rng.standard_normal(3).astype(np.float32)) for update in made if room)]
 
 
 def values_of_every_kind(rng: np.random.Generator, count: int) -> list[np.ndarray]:
@@ -67,9 +86,11 @@ def scattered(rng: np.random.Generator, dim: int, count: int) -> np.ndarray:
 
 def sealed(messages: Sequence[bytes]) -> list[bytes]:
     """With the checksum made right, so that deeper code is reached; what is shorter than a header stays."""
-    crc32, pack = zlib.crc32, struct.Struct("<I").pack
-    start, end = CHECKED.size, HEADER.size
-    return [m[:start] + pack(crc32(m[end:], crc32(m[:start]))) + m[end:] if len(m) >= end else m for m in messages]
+    crc32, pack, made = zlib.crc32, struct.Struct("<I").pack, []
+    for m in messages:
+        start, end = (OLD_HEADER.size - 4, OLD_HEADER.size) if m[:2] == OLD_MAGIC else (CHECKED, START.size)
+        made.append(m[:start] + pack(crc32(m[end:], crc32(m[:start]))) + m[end:] if len(m) >= end else m)
+    return made
 
 
 def _rows(matrix: np.ndarray) -> list[bytes]:
@@ -91,7 +112,8 @@ def _noise(rng: np.random.Generator, size: int) -> list[bytes]:
     ends = np.cumsum(rng.integers(0, 80, size))
     data = rng.bytes(int(ends[-1]))
     pieces = [data[start:end] for start, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)]
-    return [b"gF\x01" + piece if i % 2 else piece for i, piece in enumerate(pieces)]
+    beginnings = [b"", bytes([MARK]), b"gF\x01", b""]
+    return [beginnings[i % 4] + piece for i, piece in enumerate(pieces)]
 
 
 def _flipped(rng: np.random.Generator, size: int, most: int = 1) -> list[bytes]:
@@ -132,27 +154,37 @@ def _spliced(rng: np.random.Generator, size: int) -> list[bytes]:
 
 
 def _fields(rng: np.random.Generator, size: int) -> list[bytes]:
-    """Kinds, dimension and count as they are, nearly so, or extreme."""
-    rows = _copies(rng, size)
-    _, _, kinds, dim, count, _ = HEADER.unpack(rows[0, : HEADER.size].tobytes())
-    for offset, true in ((4, dim), (8, count)):
-        choices = np.array([true, true, max(0, true - 1), min(true + 1, 2**32 - 1), *EXTREMES], "<u4")
-        rows[:, offset : offset + 4] = rng.choice(choices, size).view(np.uint8).reshape(size, 4)
-    known = [p | v << 4 for p in range(len(POSITIONS)) for v in range(len(VALUES))]
-    rows[:, 3] = rng.choice(np.array([kinds] * 12 + known + [0x04, 0x30, 0xFF], np.uint8), size)
-    return sealed(_rows(rows))
+    """Kinds, dimension, count and what is sent whole as they are, nearly so, or extreme."""
+    message = _one(rng)
+    while message[0] != MARK:
+        message = _one(rng)
+    head = read_head(message)
+    kinds, body = message[1], message[head.end :]
+    known = [p | v << 4 | w for p in range(len(POSITIONS)) for v in range(len(VALUES)) for w in (0, WHOLE)]
+    chosen = rng.choice(np.array([kinds] * 40 + known + [0x06, 0x07, 0x60, 0xFF], np.uint8), size).tolist()
+    numbers = [
+        rng.choice(np.array([true] * 4 + [max(0, true - 1), min(true + 1, 2**32 - 1), *EXTREMES]), size).tolist()
+        for true in (head.dim, head.entries, head.whole)
+    ]
+    made = []
+    for kind, dim, count, whole in zip(chosen, *numbers, strict=True):
+        fields = varints.written(dim) + varints.written(count) + (varints.written(whole) if kind & WHOLE else b"")
+        made.append(bytes([MARK, kind]) + bytes(4) + fields + body)
+    return sealed(made)
 
 
 def _bodies(rng: np.random.Generator, size: int) -> list[bytes]:
     """A header that may be true of the random body behind it."""
     kinds = int(rng.integers(len(POSITIONS))) | int(rng.integers(len(VALUES))) << 4
     dims = rng.integers(0, 40, size).tolist()
-    counts = [int(share * (dim + 1)) if kinds & 15 else dim for share, dim in zip(rng.random(size), dims, strict=True)]
-    positions = [0, 1 + dims[0] // 8, -(-dims[0] // 8), 4 * counts[0]][kinds & 15]
-    likely = positions + [4 * counts[0], 2 * counts[0], 6 + counts[0] // 8 + 1][kinds >> 4]
+    counts = [int(share * (dim + 1)) if kinds & 7 else dim for share, dim in zip(rng.random(size), dims, strict=True)]
+    positions = [0, 1 + dims[0] // 8, -(-dims[0] // 8), 4 * counts[0], 8][kinds & 7]
+    count = counts[0]
+    likely = positions + [4 * count, 2 * count, 5 + count // 8 + 1, 2 * count, 6 + count // 2, 20][kinds >> 4]
     bodies = rng.integers(0, 256, (size, likely), np.uint8)
     bodies[:, : 1 + likely // 4] &= rng.choice(np.array([0x00, 0x01, 0x07, 0xFF], np.uint8))
-    heads = [HEADER.pack(b"gF", 1, kinds, dim, count, 0) for dim, count in zip(dims, counts, strict=True)]
+    start = bytes([MARK, kinds, 0, 0, 0, 0])
+    heads = [start + varints.written(dim) + varints.written(count) for dim, count in zip(dims, counts, strict=True)]
     if rng.integers(2):  # all of one length: the first pair's
         heads = heads[:1] * size
     return sealed([head + body.tobytes() for head, body in zip(heads, bodies, strict=True)])
@@ -164,9 +196,9 @@ def _valid(rng: np.random.Generator, size: int) -> list[bytes]:
     for _ in range(-(-size // 10)):
         dim = int(rng.choice([1, 9, 64, 100, 777]))
         count = int(rng.integers(0, dim + 1))
-        kinds = values_of_every_kind(rng, count)
-        update = gf.SparseUpdate(dim, scattered(rng, dim, count), kinds[rng.integers(len(kinds))])
-        made += [gf.encode(update, POSITIONS[rng.integers(1, len(POSITIONS))])] * 10
+        kinds = updates_of_every_kind(rng, dim, count)
+        update = kinds[rng.integers(len(kinds))]
+        made += [gf.encode(update, POSITIONS[rng.integers(1, 4)] if rng.integers(2) else "auto")] * 10
     return made[:size]
 
 

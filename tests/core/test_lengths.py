@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import gammafl as gf
 from gammafl.core.lengths import MessageForm, position_bytes
-from gammafl.core.wire import POSITIONS, PositionCoding, encode
+from gammafl.core.wire import PositionCoding, encode
 from tests.core.test_largest import KINDS, optimiser_like
 
 
@@ -26,6 +26,13 @@ def positions(draw: st.DrawFn, dim: int, count: int) -> np.ndarray:
     return np.sort(np.concatenate([wide, others[len(others) - (count - len(wide)) :]]))
 
 
+EVERY_ROUNDING: list[gf.Values] = [
+    gf.Exact(), gf.Half(), gf.BFloat(), gf.Ternary(), gf.Bits(8), gf.Bits(4, block=1), gf.Bits(4),
+    gf.Bits(2, block=300),
+    gf.ByChance(), gf.ByChance(1, norm="l2"), gf.ByChance(100), gf.Rotation(), gf.Rotation("nearest"),
+]  # fmt: skip
+
+
 @st.composite
 def messages(draw: st.DrawFn) -> tuple[MessageForm, int, gf.SparseUpdate]:
     """A form, the entries beside what is sent whole, and an update of that form."""
@@ -34,16 +41,15 @@ def messages(draw: st.DrawFn) -> tuple[MessageForm, int, gf.SparseUpdate]:
     head = dim - whole
     count = draw(st.sampled_from([0, 1, head // 100, head // 5, head // 2, head - 1, head]))
     count = min(max(count, 0), head)
-    values = draw(st.sampled_from([gf.Exact(), gf.Half(), gf.Ternary()]))
+    values = draw(st.sampled_from(EVERY_ROUNDING))
     parts = draw(st.integers(1, 12))
-    codings: list[PositionCoding] = ["auto", *(coding for coding in POSITIONS if coding != "all")]
-    form = MessageForm(dim, whole, values.coding, parts, draw(st.sampled_from(codings)))
+    codings: list[PositionCoding] = ["auto", "rice", "bitmap", "raw"]
+    form = MessageForm(dim, whole, values, parts, draw(st.sampled_from(codings)))
     indices = positions(draw, head, count).astype(np.uint32)
     exact = gf.SparseUpdate(head, indices, optimiser_like(draw(st.sampled_from(KINDS)), max(1, count), dim)[:count])
     sizes = np.diff(np.linspace(0, head, parts + 1).astype(int)).tolist()
     tail = np.random.default_rng(dim).standard_normal(whole).astype(np.float32)
-    sent = np.concatenate([values.round(exact, sizes), tail])
-    return form, count, gf.SparseUpdate(dim, np.concatenate([indices, np.arange(head, dim, dtype=np.uint32)]), sent)
+    return form, count, values.sent(exact, sizes, draw(st.integers(0, 9))).with_whole(tail)
 
 
 @given(messages())
@@ -63,19 +69,21 @@ def test_positions_that_end_anywhere_stay_within_the_bound(dim: int, data: st.Da
         assert len(encode(update, coding)) - values <= position_bytes(dim, count, coding)
 
 
-@given(st.integers(1, 10**6), st.integers(16, 10**6), st.sampled_from(["f32", "f16", "ternary"]), st.integers(0, 9))
-def test_one_entry_more_than_the_most_would_be_beyond_the_bound(dim: int, most: int, values: str, whole: int) -> None:
-    form = MessageForm(dim + whole, whole, values)  # type: ignore[arg-type]
+@given(st.integers(1, 10**6), st.integers(16, 10**6), st.sampled_from(EVERY_ROUNDING), st.integers(0, 9))
+def test_one_entry_more_than_the_most_would_be_beyond_the_bound(
+    dim: int, most: int, values: gf.Values, whole: int
+) -> None:
+    form = MessageForm(dim + whole, whole, values)
     count = form.most_entries(most)
     assert count == 0 or form.most_bytes(count) <= most
     assert count == dim or form.most_bytes(count + 1) > most
 
 
 @pytest.mark.parametrize("count", [10, 1000, 30_000])
-@pytest.mark.parametrize("values", [gf.Exact(), gf.Half(), gf.Ternary()], ids=str)
+@pytest.mark.parametrize("values", EVERY_ROUNDING, ids=str)
 def test_the_bound_is_close_for_scattered_positions(values: gf.Values, count: int) -> None:
     rng = np.random.default_rng(count)
     places = np.sort(rng.choice(10**6, count, replace=False)).astype(np.uint32)
     exact = gf.SparseUpdate(10**6, places, rng.standard_normal(count))
-    message = encode(gf.SparseUpdate(10**6, places, values.round(exact, [10**6])))
-    assert MessageForm(10**6, values=values.coding).most_bytes(count) <= 1.15 * len(message)
+    message = encode(values.sent(exact, [10**6], key=0))
+    assert MessageForm(10**6, values=values).most_bytes(count) <= 1.15 * len(message)

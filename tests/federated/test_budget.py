@@ -15,6 +15,7 @@ from gammafl.config.layers import make_config
 from gammafl.config.schema import Faults
 from gammafl.core.arrays import Vector
 from gammafl.core.lengths import MessageForm
+from gammafl.core.wire import header_bytes
 from gammafl.federated import budget as hard
 from gammafl.federated import exchange
 from gammafl.federated.allowance import Allowance
@@ -48,11 +49,15 @@ class EveryThird(gf.Compressor):
 
 
 VARIANTS = {
-    "fedavg": ["", "values=f16"],
+    "fedavg": ["", "values=f16", "values=bf16", "values=8bit", "values=2bit"],
     "ht": ["", "level=run", "threshold=0.00001", "values=f16"],
     "gamma-fedht": ["", "level=paper", "values=f16"],
     "gamma-fedht-q": ["keep=0.3", "initial_threshold=0.00001", "level=run,keep=0.3"],
-    "top-k": ["keep=0.5", "scope=tensor,keep=0.2", "values=f16,keep=0.9"],
+    "top-k": ["keep=0.5", "scope=tensor,keep=0.2", "values=f16,keep=0.9", "values=4bit,keep=0.4"],
+    "rand-k": ["keep=0.5", "keep=0.3,values=4bit", "keep=0.2,scaled=true"],
+    "qsgd": ["", "levels=1,norm=l2", "levels=100,block=30"],
+    "quantised": ["", "bits=8,block=64"],
+    "drive": ["", "scale=nearest"],
     "stc": ["keep=0.5", "scope=tensor,keep=0.3", "keep=1.0"],
 }
 EVERY = [
@@ -174,7 +179,7 @@ def test_caps_go_together_with_other_limits() -> None:
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in ("stc", "gamma-fedht-q")])
 def test_in_a_run_all_that_was_computed_is_counted_once_or_remembered(name: str, faults: Faults) -> None:
     plan = plan_for(
-        METHODS[name], Dyadic(), faults=faults, budgets=Budgets.of({"all": "60 B/upload", 0: "26 B/upload"})
+        METHODS[name], Dyadic(), faults=faults, budgets=Budgets.of({"all": "60 B/upload", 0: "18 B/upload"})
     )
     residuals, records, counted = run_counting(plan)
     remembered = np.array([residuals.residual(client) for client in range(4)], np.float64)
@@ -397,10 +402,11 @@ def test_a_rate_goes_by_the_clients_clock_also_where_that_is_set_back(monkeypatc
         client = other
     assert 400 < lengths[0] <= 500
     assert 150 < lengths[1] <= 200
-    assert lengths[2] == 16  # nothing but a header, which the next one pays for
-    assert 150 < lengths[3] <= 200 - 16
-    assert lengths[4] == 16
-    assert 300 < lengths[5] <= 400 - 16
+    header = header_bytes(2000, 0)
+    assert lengths[2] == header  # nothing else, and the next one pays for it
+    assert 150 < lengths[3] <= 200 - header
+    assert lengths[4] == header
+    assert 300 < lengths[5] <= 400 - header
 
 
 def test_a_server_refuses_what_is_longer_than_its_cap() -> None:
@@ -410,6 +416,34 @@ def test_a_server_refuses_what_is_longer_than_its_cap() -> None:
     upload = gf.Client("a", method, like=500).encode(model, model - optimiser_like("sgd", 500, 0), offer)
     with pytest.raises(gf.WireError, match="bytes where 100 are allowed"):
         server.accept("a", upload)
+
+
+CODED = [method for method in EVERY if method.values.coding in ("bits", "rotated", "bf16")]
+
+
+@given(
+    st.sampled_from(CODED), st.integers(3, 1500), st.booleans(), st.integers(1, 1500), st.floats(0.01, 100),
+    st.integers(0, 4000), st.integers(0, 99),
+)  # fmt: skip
+def test_coded_values_stay_coded_within_limits_of_entries_norm_and_bytes(
+    method: gf.Method, dim: int, statistics: bool, entries: int, norm: float, more: int, seed: int
+) -> None:
+    """So that the bound of their length holds, and no upload is longer than its cap."""
+    layout = layout_of(dim, dim // 5 if statistics else 0)
+    entries = max(entries, layout.tail + 1)
+    most = MessageForm.of(method, layout, scaled=True).most_bytes(1) + more
+    delta = np.random.default_rng(seed).standard_normal(dim).astype(np.float32)
+    memory = method.memory.client(method, dim)
+    moment = SCHEDULE.moment(1, method.scale(dim, SCHEDULE), layout, key=seed)
+    limits = Limits(payload_bytes=most, entries=entries, norm=norm)
+    fitted = fit(memory, memory.propose(delta, moment), moment, limits)
+    assert len(fitted.payload) <= most
+    assert gf.decode(fitted.payload, dim) == fitted.update
+    limits.check_update(fitted.update)
+    form = MessageForm.of(method, layout, scaled=True)
+    assert len(fitted.payload) <= form.most_bytes(len(fitted.update) - layout.tail)
+    if method.memory == gf.ErrorFeedback():
+        np.testing.assert_allclose(memory.state()["residual"] + fitted.update.dense(), delta, atol=1e-4)
 
 
 # --- words and errors -------------------------------------------------------------------------------------
@@ -463,9 +497,9 @@ def test_anything_else_is_an_error_of_one_line(wrong: Any) -> None:
 @pytest.mark.parametrize(
     ("budgets", "method", "said"),
     [
-        ("15 B/upload", "top-k", "no upload fits into 15 bytes"),
-        ("20 B/upload", "stc", "allow more"),
-        ({2: "15 B/upload"}, "top-k", "no upload fits into 15 bytes"),
+        ("13 B/upload", "top-k", "no upload fits into 13 bytes"),
+        ("13 B/upload", "stc", "allow more"),
+        ({2: "13 B/upload"}, "top-k", "no upload fits into 13 bytes"),
         ({9: "1 kB/upload"}, "top-k", "a budget for client 9, and there are 4"),
         ({"nobody": "1 kB/upload"}, "top-k", "budgets go by client"),
         ({1: "1 MB/run"}, "top-k", "of all clients"),

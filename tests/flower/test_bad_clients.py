@@ -14,7 +14,7 @@ import gammafl as gf
 import gammafl.flower
 from gammafl.core.aggregate import LARGEST_MODEL
 from gammafl.core.arrays import Vector
-from gammafl.core.wire import CHECKED, CHECKSUM, HEADER, encode
+from gammafl.core.wire import CHECKED, CHECKSUM, START, encode
 from gammafl.flower.layout import Layout
 from tests.flower.books import check_books, computed, remembered
 from tests.flower.grid import InProcessGrid, Together
@@ -32,7 +32,7 @@ def whole_model(content: RecordDict) -> None:
 def not_finite() -> bytes:
     """A message in order, but for a NaN among its values."""
     message = encode(gf.SparseUpdate(50, None, np.linspace(0.1, 1, 50)))
-    head, body = message[: CHECKED.size], message[HEADER.size : -4] + np.float32(np.nan).tobytes()
+    head, body = message[:CHECKED], message[START.size : -4] + np.float32(np.nan).tobytes()
     return head + CHECKSUM.pack(zlib.crc32(body, zlib.crc32(head))) + body
 
 

@@ -30,8 +30,8 @@ def test_no_upload_is_longer_than_the_budget_and_nothing_is_lost(
         sizes.append(len(reply.content.array_records["arrays"]["update"].data))
         return None if len(sizes) % 7 == 0 else reply
 
-    chosen, _, _ = run(tmp_path, 20, task, sometimes, method=METHODS[name], fraction_train=1.0, budget="25 B/upload")
-    assert max(sizes) <= 25
+    chosen, _, _ = run(tmp_path, 20, task, sometimes, method=METHODS[name], fraction_train=1.0, budget="17 B/upload")
+    assert max(sizes) <= 17
     assert any(record.get("capped") for record in chosen.history)
     check_books(task, tmp_path, chosen, applied, "0123")
 
@@ -105,7 +105,7 @@ def test_a_node_with_a_budget_that_is_none_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"budget": "20 B/upload"}, "no upload fits into 20 bytes"),
+        ({"budget": "13 B/upload"}, "no upload fits into 13 bytes"),
         ({"budget": "1 MB/run", "method": "fedavg"}, "use gamma-fedht, top-k or their like"),
         ({"budget": "64 kb/upload"}, "'kb' is no unit"),
         ({"budget": "1 kB/s, 3 s/round"}, "leave out s/round"),

@@ -21,7 +21,7 @@ METHOD = METHODS["top-k"]
 @pytest.mark.parametrize(
     ("limits", "reason"),
     [
-        (gammafl.flower.Limits(payload_bytes=20), "no upload fits into 20 bytes"),
+        (gammafl.flower.Limits(payload_bytes=13), "no upload fits into 13 bytes"),
         (gammafl.flower.Limits(weight=5), "from 2⁻⁵³ to 5"),
     ],
     ids=str,
@@ -33,7 +33,7 @@ def test_what_an_upload_may_be_can_be_limited(limits: gammafl.flower.Limits, rea
 
 @pytest.mark.parametrize(
     "limits",
-    [gammafl.flower.Limits(entries=2), gammafl.flower.Limits(norm=0.5), gammafl.flower.Limits(payload_bytes=28)],
+    [gammafl.flower.Limits(entries=2), gammafl.flower.Limits(norm=0.5), gammafl.flower.Limits(payload_bytes=19)],
     ids=str,
 )
 @pytest.mark.parametrize("name", ["fedavg", "top-k", "stc"])

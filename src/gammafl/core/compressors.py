@@ -186,10 +186,7 @@ class TopK(Compressor):
     scope: Scope = "global"
 
     def __post_init__(self) -> None:
-        if isinstance(self.k, np.integer):
-            object.__setattr__(self, "k", int(self.k))
-        valid = is_number(self.k) and (self.k >= 0 if isinstance(self.k, int) else 0 < self.k <= 1)
-        require(valid, f"TopK takes a count (int ≥ 0) or a fraction (float in (0, 1]), got {self.k!r}")
+        object.__setattr__(self, "k", checked_k(self.k, "TopK"))
         require(self.scope in ("global", "tensor"), f"scope must be 'global' or 'tensor', got {self.scope!r}")
 
     def parts(self, dim: int, moment: Moment) -> Sequence[int]:
@@ -200,10 +197,7 @@ class TopK(Compressor):
         return sizes
 
     def planned(self, moment: Moment) -> float | None:
-        if not isinstance(self.k, int):
-            return self.k
-        size = 0 if moment.layout is None else sum(moment.layout.sizes)
-        return min(1.0, self.k / size) if size else None
+        return share_of(self.k, moment)
 
     def take(self, vector: Vector, moment: Moment) -> SparseUpdate:
         return TopK.add_and_take(self, np.zeros_like(vector), vector, moment)
@@ -211,7 +205,7 @@ class TopK(Compressor):
     def add_and_take(self, delta: Vector, residual: Vector, moment: Moment) -> SparseUpdate:
         size, kept = residual.size, self.k if moment.keep is None else moment.keep
         if self.scope == "global":
-            k = kept if isinstance(kept, int) else _ceil_share(_exact(kept), size)
+            k = count_of(kept, size)
             return SparseUpdate.of_checked(size, *largest.add_and_take_largest(delta, residual, k))
         share = Fraction(kept, max(1, size)) if isinstance(kept, int) else _exact(kept)
         indices, values = [], []
@@ -221,6 +215,27 @@ class TopK(Compressor):
             indices.append(part[0] + np.uint32(start))
             values.append(part[1])
         return SparseUpdate(size, np.concatenate(indices), np.concatenate(values))
+
+
+def checked_k(k: int | float, name: str) -> int | float:
+    """`k` if it is a count or a fraction."""
+    k = int(k) if isinstance(k, np.integer) else k
+    valid = is_number(k) and (k >= 0 if isinstance(k, int) else 0 < k <= 1)
+    require(valid, f"{name} takes a count (int ≥ 0) or a fraction (float in (0, 1]), got {k!r}")
+    return k
+
+
+def count_of(k: int | float, size: int) -> int:
+    """The entries that k means: itself, or ⌈k·size⌉."""
+    return k if isinstance(k, int) else _ceil_share(_exact(k), size)
+
+
+def share_of(k: int | float, moment: Moment) -> float | None:
+    """The fraction that k means; None where nobody said how long the vector is."""
+    if not isinstance(k, int):
+        return k
+    size = 0 if moment.layout is None else sum(moment.layout.sizes)
+    return min(1.0, k / size) if size else None
 
 
 def _exact(share: float) -> Fraction:

@@ -7,17 +7,20 @@ starts from the parameter b = L + δ with L = log2(g·ln 2 + 1) and |δ| ≤ ½,
 
 since the term in δ is convex and largest at δ = −½, and L grows with g. A bitmap takes d bits, raw positions 32·n.
 
-Values: those that one coding can always hold take no more than that coding does. Tensors that are sent whole hold any
-values, so that each may be a run of its own, and one that is no 16-bit float makes all values 32-bit floats.
+A key that draws positions is never longer than they are: `encode` takes the shortest.
+
+Values: those that one coding can always hold take no more than that coding does (`Values.most_bytes`). Tensors that are
+sent whole have no positions, and take four bytes a value.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gammafl.core.layout import Layout
 from gammafl.core.method import Method
 from gammafl.core.moment import Moment
-from gammafl.core.wire import HEADER, MAX_RUNS, PositionCoding, ValueCoding
+from gammafl.core.values import Exact, Values
+from gammafl.core.wire import PositionCoding, header_bytes
 
 RICE_EXTRA = 2.5405
 """The largest value of 1 + δ + 2^−δ/ln 2, rounded up."""
@@ -34,17 +37,18 @@ def position_bytes(dim: int, count: int, coding: PositionCoding = "auto") -> int
 class MessageForm:
     """What is known of all messages of a method before they are made.
 
-    >>> form = MessageForm(dim=1000, values="ternary")
+    >>> from gammafl.core.values import Ternary
+    >>> form = MessageForm(dim=1000, values=Ternary())
     >>> form.most_bytes(10), form.most_entries(40), form.most_bytes(form.most_entries(40))
-    (36, 14, 40)
+    (28, 23, 40)
     """
 
     dim: int
     whole: int = 0
     """Elements at the end that are sent whole."""
 
-    values: ValueCoding = "f32"
-    """A coding that can hold all other values."""
+    values: Values = field(default_factory=Exact)
+    """How all other values are rounded."""
 
     parts: int = 1
     """Parts of the vector that have a magnitude of their own, where the coding is ternary."""
@@ -56,9 +60,9 @@ class MessageForm:
         cls, method: Method, layout: Layout, positions: PositionCoding = "auto", scaled: bool = False
     ) -> "MessageForm":
         """Of a method's uploads. `scaled`: values may be multiplied by a number after they are rounded."""
-        head, coding = layout.dim - layout.tail, method.values.coding
-        parts = len(method.compressor.parts(head, Moment(layout=layout)))
-        return cls(layout.dim, layout.tail, "f32" if scaled and coding == "f16" else coding, parts, positions)
+        values = Exact() if scaled and method.values.coding in ("f16", "bf16") else method.values
+        parts = len(method.compressor.parts(layout.dim - layout.tail, Moment(layout=layout)))
+        return cls(layout.dim, layout.tail, values, parts, positions)
 
     @property
     def smallest(self) -> int:
@@ -67,8 +71,9 @@ class MessageForm:
 
     def most_bytes(self, count: int) -> int:
         """No message with `count` entries, beside the tensors that are sent whole, is longer."""
-        total = count + self.whole
-        return HEADER.size + position_bytes(self.dim, total, self.positions) + self._value_bytes(count, total)
+        positions = position_bytes(self.dim - self.whole, count, self.positions)
+        values = self.values.most_bytes(count, self.parts) + 4 * self.whole
+        return header_bytes(self.dim, count, self.whole) + positions + values
 
     def most_entries(self, most_bytes: float) -> int:
         """The largest count whose messages never take more bytes than that; 0 if there is none."""
@@ -77,11 +82,3 @@ class MessageForm:
             middle = (low + high + 1) // 2
             low, high = (middle, high) if self.most_bytes(middle) <= most_bytes else (low, middle - 1)
         return low
-
-    def _value_bytes(self, count: int, total: int) -> int:
-        if self.values == "f16" and not self.whole:
-            return 2 * total
-        runs = min(count, self.parts) + self.whole
-        if self.values == "ternary" and 1 <= runs <= MAX_RUNS:
-            return min(4 * total, 8 * runs - 2 + -(-total // 8))
-        return 4 * total

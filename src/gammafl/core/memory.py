@@ -142,8 +142,7 @@ class Residual(ClientMemory):
         self.method.check(wanted, update, rest)
         self.residual[:] = rest
         self.remembers = self.method.leaves_a_rest
-        positions = None if update.entire else update.indices.copy()
-        return SparseUpdate(update.dim, positions, update.values.copy())
+        return update.copy()
 
     def add(self, delta: Any, largest: float | None = None) -> None:
         vector = as_vector(delta, self.dim, "delta")

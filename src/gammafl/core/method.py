@@ -137,37 +137,43 @@ class Method:
         update = self._rounded(exact, residual[:head], moment)
         whole = residual[head:] + delta[head:]
         residual[head:] = 0
-        indices = np.concatenate([update.indices, np.arange(head, residual.size, dtype=np.uint32)])
-        return SparseUpdate(residual.size, indices, np.concatenate([update.values, whole]))
+        return update.with_whole(whole)
 
     def _rounded(self, exact: SparseUpdate, rest: Vector, moment: Moment) -> SparseUpdate:
         """The update with its values as they will be sent; what rounding takes away goes back to the rest."""
         if self.values.exact:
             return exact
-        if exact.entire:  # zeros have no sign to send
+        if exact.entire and not self.values.sends_zeros:  # they have no sign to send
             kept = np.flatnonzero(exact.values).astype(np.uint32)
             exact = SparseUpdate(exact.dim, kept, exact.values[kept])
-        values = self._rounded_values(exact, moment)
-        rest[exact.indices] += exact.values - values
-        return SparseUpdate(exact.dim, exact.indices, values)
+        sent = self._sent(exact, moment)
+        rest[slice(None) if exact.entire else exact.indices] += exact.values - sent.values
+        return sent
 
-    def _rounded_values(self, exact: SparseUpdate, moment: Moment) -> Vector:
-        values = self.values.round(exact, self.compressor.parts(exact.dim, moment))
-        if not is_ours(type(self.values)):
-            name, shape = type(self.values).__name__, exact.values.shape
-            fits = isinstance(values, np.ndarray) and values.shape == shape and values.dtype.kind == "f"
-            require(fits, f"{name}.round must return {len(exact)} floats as a numpy vector, one for each value")
-            require(bool(np.isfinite(values).all()), f"{name}.round returned values that are not finite")
-        return values
+    def _sent(self, exact: SparseUpdate, moment: Moment) -> SparseUpdate:
+        sizes = self.compressor.parts(exact.dim, moment)
+        if is_ours(type(self.values)):
+            return self.values.sent(exact, sizes, moment.key)
+        name, own = type(self.values).__name__, type(self.values).sent is not Values.sent
+        made: Any = self.values.sent(exact, sizes, moment.key) if own else self.values.round(exact, sizes)
+        values = made.values if isinstance(made, SparseUpdate) else made
+        fits = isinstance(values, np.ndarray) and values.shape == exact.values.shape and values.dtype.kind == "f"
+        require(fits, f"{name}.round must return {len(exact)} floats as a numpy vector, one for each value")
+        require(bool(np.isfinite(values).all()), f"{name}.round returned values that are not finite")
+        if not own:
+            return exact.with_values(values)
+        right = isinstance(made, SparseUpdate) and made == exact.with_values(values)
+        require(right, f"{name}.sent must return the update with other values at the same positions")
+        return made
 
     def rounded(self, exact: SparseUpdate, moment: Moment) -> SparseUpdate:
         """`exact` with its values as they would be sent; those of tensors that are sent whole stay as they are."""
-        head = exact.dim - (0 if moment.layout is None else moment.layout.tail)
-        split = int(np.searchsorted(exact.indices, head))
-        if self.values.exact or not split:
-            return exact
-        values = self._rounded_values(SparseUpdate(head, exact.indices[:split], exact.values[:split]), moment)
-        return SparseUpdate(exact.dim, exact.indices, np.concatenate([values, exact.values[split:]]))
+        tail = 0 if moment.layout is None else moment.layout.tail
+        split = len(exact) - tail
+        part = SparseUpdate(exact.dim - tail, exact.indices[:split], exact.values[:split])
+        if not self.values.exact and split:
+            part = self._sent(part, moment)
+        return part.with_whole(exact.values[split:]) if tail else part
 
     def __call__(self, vector: Any, moment: Moment | None = None) -> SparseUpdate:
         """What would be sent of `vector` (numpy's, torch's on the CPU, or a list), which is left as it is.

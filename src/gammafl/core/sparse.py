@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gammafl.core.errors import InputError
+from gammafl.core import blocks, rotation
+from gammafl.core.codes import Blocks, Code, Rotated
+from gammafl.core.errors import InputError, require
 from gammafl.core.inputs import array_of, floats_of, not_what_is_wanted
 
 MAX_DIM = 2**32 - 1
@@ -19,12 +21,19 @@ class SparseUpdate:
     `indices` (uint32) are below `dim` and strictly increasing, `values` are float32, both contiguous; the order is
     checked by `encode`. An update of every position is written `SparseUpdate(dim, None, values)` and is `entire`: its
     positions are neither stored nor sent.
+
+    whole   how many of the last entries are those of tensors that are sent whole: the last `whole` positions there are
+    code    how the other entries can be written shorter (`core/codes.py`)
+
+    Both are about the message alone: updates that differ in them are equal.
     """
 
-    __slots__ = ("_positions", "dim", "values")
+    __slots__ = ("_positions", "code", "dim", "values", "whole")
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, dim: int, indices: ArrayLike | None, values: ArrayLike) -> None:
+    def __init__(
+        self, dim: int, indices: ArrayLike | None, values: ArrayLike, whole: int = 0, code: Code | None = None
+    ) -> None:
         self.dim = index(dim) if hasattr(dim, "__index__") else -1
         if not 0 <= self.dim <= MAX_DIM:
             raise InputError(f"dim must be a whole number between 0 and {MAX_DIM}, got {dim!r}")
@@ -33,12 +42,22 @@ class SparseUpdate:
         count = self.dim if self._positions is None else len(self._positions)
         if self.values.shape != (count,):
             raise InputError(f"{count} indices for values of shape {self.values.shape}")
+        at_end = self._positions is None or not whole or self._positions[-whole:][:1] == self.dim - whole
+        require(0 <= whole <= count and bool(at_end), f"the last {whole} entries are not the last positions")
+        self.whole, self.code = whole, code
 
     @classmethod
-    def of_checked(cls, dim: int, indices: NDArray[np.uint32] | None, values: NDArray[np.float32]) -> "SparseUpdate":
+    def of_checked(
+        cls,
+        dim: int,
+        indices: NDArray[np.uint32] | None,
+        values: NDArray[np.float32],
+        whole: int = 0,
+        code: Code | None = None,
+    ) -> "SparseUpdate":
         """The same from parts that are known to be in order, which spares looking at them again."""
         update = cls.__new__(cls)
-        update.dim, update._positions, update.values = dim, indices, values
+        update.dim, update._positions, update.values, update.whole, update.code = dim, indices, values, whole, code
         return update
 
     @property
@@ -52,6 +71,35 @@ class SparseUpdate:
     def __len__(self) -> int:
         """Number of entries (nnz)."""
         return len(self.values)
+
+    def copy(self) -> "SparseUpdate":
+        """The same, in memory of its own."""
+        positions = None if self._positions is None else self._positions.copy()
+        return SparseUpdate.of_checked(self.dim, positions, self.values.copy(), self.whole, self.code)
+
+    def with_values(self, values: NDArray[np.float32], coded: Blocks | Rotated | None = None) -> "SparseUpdate":
+        """Other values at the same positions, and how they are coded."""
+        drawn = None if self.code is None else self.code.drawn
+        code = None if drawn is None and coded is None else Code(drawn, coded)
+        return SparseUpdate(self.dim, self._positions, values, self.whole, code)
+
+    def scaled(self, factor: float) -> "SparseUpdate":
+        """All values times `factor`, which is positive. Coded values stay coded: their scales are multiplied."""
+        number, head = np.float32(factor), len(self) - self.whole
+        values, coded = number * self.values, None if self.code is None else self.code.values
+        if isinstance(coded, Blocks):
+            values[:head], coded = blocks.scaled(self.values[:head], coded, number)
+        elif coded is not None:
+            coded = Rotated(coded.key, coded.scales * number, coded.signs)
+            values[:head] = rotation.restored(coded, head)
+        return self.with_values(values, coded)
+
+    def with_whole(self, values: NDArray[np.float32]) -> "SparseUpdate":
+        """The update of a longer vector, whose last elements are sent whole: `values`."""
+        dim = self.dim + values.size
+        tail = np.arange(self.dim, dim, dtype=np.uint32)
+        positions = None if self._positions is None else np.concatenate([self._positions, tail])
+        return SparseUpdate.of_checked(dim, positions, np.concatenate([self.values, values]), values.size, self.code)
 
     def dense(self) -> NDArray[np.float32]:
         """The update as a vector of `dim` elements."""

@@ -47,7 +47,7 @@ def fit(
 
     Tensors that are sent whole always are: without room for them the message is longer than `limits.payload_bytes`.
     """
-    sent = limits.fit(update)
+    sent = _limited(memory, update, moment, limits)
     payload = encode(sent, positions)
     capped = limits.payload_bytes is not None and len(payload) > limits.payload_bytes
     if capped:
@@ -58,6 +58,19 @@ def fit(
     return Fitted(payload, sent, capped)
 
 
+def _limited(memory: ClientMemory, update: SparseUpdate, moment: Moment, limits: Limits) -> SparseUpdate:
+    """Within the limits of entries and norm. Coded values are rounded anew for fewer entries: a code is of all."""
+    if limits.entries is None or len(update) <= limits.entries or not _is_coded(update):
+        return limits.fit(update)
+    exact = SparseUpdate(update.dim, update.indices, memory.wanted(update))
+    few = _largest(exact, len(update) - update.whole, max(0, limits.entries - update.whole), moment.key)
+    return limits.fit(memory.method.rounded(few, moment))
+
+
+def _is_coded(update: SparseUpdate) -> bool:
+    return update.code is not None and update.code.values is not None
+
+
 def _cut(
     memory: ClientMemory, update: SparseUpdate, length: int, moment: Moment, limits: Limits, positions: PositionCoding
 ) -> tuple[bytes, SparseUpdate]:
@@ -65,21 +78,24 @@ def _cut(
     layout, most = moment.layout or Layout.flat(update.dim), limits.payload_bytes or 0
     form = MessageForm.of(memory.method, layout, positions, scaled=limits.norm is not None)
     exact = SparseUpdate(update.dim, update.indices, memory.wanted(update))
-    head = int(np.searchsorted(exact.indices, update.dim - layout.tail))
+    head = room = len(exact) - layout.tail
+    if limits.entries is not None and _is_coded(update):
+        room = max(0, min(head, limits.entries - layout.tail))
 
     def guess(length: int, count: int, margin: float) -> int:
         """How many fit if lengths are to their bounds as this one of `count` entries is."""
-        return min(head, form.most_entries(most / min(1.0, margin * length / form.most_bytes(count))))
+        return min(room, form.most_entries(most / min(1.0, margin * length / form.most_bytes(count))))
 
     def message(count: int) -> tuple[bytes, SparseUpdate]:
         sent = limits.fit(memory.method.rounded(_largest(exact, head, count, moment.key), moment))
         return encode(sent, positions), sent
 
-    bound = form.most_bytes(head) if len(update) == update.dim else 0  # all positions cost nothing, some do
+    cheap = len(update) == update.dim or (update.code is not None and update.code.drawn is not None)
+    bound = form.most_bytes(head) if cheap else 0  # all positions cost nothing, nor do those that a key draws; some do
     count = guess(max(length, bound), head, MARGIN)
     first = message(count)
     if len(first[0]) > most:
-        return message(min(head, form.most_entries(most)))
+        return message(min(room, form.most_entries(most)))
     better = guess(len(first[0]), count, SMALL_MARGIN)
     if len(first[0]) >= FULL * most or better <= count:
         return first

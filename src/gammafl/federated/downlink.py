@@ -27,7 +27,7 @@ from gammafl.core.method import Method
 from gammafl.core.moment import Moment
 from gammafl.core.scatter import sum_of_squares
 from gammafl.core.sparse import SparseUpdate
-from gammafl.core.wire import HEADER, PositionCoding, decode, encode
+from gammafl.core.wire import PositionCoding, decode, encode, header_bytes
 from gammafl.files.reading import Count, Facts
 from gammafl.methods.ways import Way
 
@@ -124,7 +124,7 @@ class ViewFacts(Facts):
 
 def whole_bytes(dim: int) -> int:
     """The length of the message that has every value of a model: 4 bytes each, and a header."""
-    return HEADER.size + 4 * dim
+    return header_bytes(dim, dim) + 4 * dim
 
 
 class Downlink:

@@ -60,9 +60,8 @@ class Limits:
             kept = np.sort(largest)
             update = SparseUpdate(update.dim, update.indices[kept], update.values[kept])
         if self.norm is not None and (norm := _norm(update)) > self.norm:
-            scale = np.float32(self.norm / norm * (1 - 1e-6))  # rounding must not lead beyond it again
-            positions = None if update.entire else update.indices
-            update = SparseUpdate(update.dim, positions, scale * update.values)
+            scale = float(np.float32(self.norm / norm * (1 - 1e-6)))  # rounding must not lead beyond it again
+            update = update.scaled(scale)
         return update
 
 

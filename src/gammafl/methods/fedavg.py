@@ -20,7 +20,7 @@ from gammafl.methods.registry import register
 def fedavg(values: Precision = "f32") -> Method:
     """Sends the whole update.
 
-    values   "f32", or "f16" for 16-bit floats with error feedback
+    values   "f32", or fewer bits with error feedback: "f16", "bf16", "8bit", "4bit", "2bit"
 
     >>> fedavg()
     Method(Dense())

@@ -41,7 +41,7 @@ def gamma_fedht(
     initial_threshold   λ_0 itself, instead of a level
     alpha               how strongly λ_t follows γ_t; not for level "upload"
     units               "update", or "gradient": the threshold is λ_t·γ_t; not for level "upload"
-    values              "f32", or "f16" for 16-bit floats
+    values              "f32", or fewer bits: "f16", "bf16", "8bit", "4bit", "2bit"
 
     >>> gamma_fedht(keep=0.001)
     Method(GammaFedHT(initial=1.0, alpha=1.0, units='update'), level=UploadLevel(keep=0.001, profile='constant'))

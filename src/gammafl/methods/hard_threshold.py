@@ -36,7 +36,7 @@ def hard_threshold(
     profile     of level "upload": "constant", or "gamma": `keep` on average, following γ-FedHT's threshold
     threshold   λ itself, instead of a level
     units       "update", or "gradient": the threshold is λ·γ_t; not for level "upload"
-    values      "f32", or "f16" for 16-bit floats
+    values      "f32", or fewer bits: "f16", "bf16", "8bit", "4bit", "2bit"
 
     >>> hard_threshold(threshold=0.02)
     Method(HardThreshold(value=0.02, units='update'))

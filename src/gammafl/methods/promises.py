@@ -69,6 +69,16 @@ def _by_threshold_and_ternary(method: Method, vector: Vector) -> float:
     return worst if method.level is not None else max(worst, _by_threshold(method, vector))
 
 
+def steps_error(vector: Vector, levels: int, block: int, norm: str = "max") -> float:
+    """Σ over blocks of n_b·(norm_b/levels)²/4: no value is more than half a step off, or on average that by chance."""
+    total = 0.0
+    for start in range(0, vector.size, block):
+        part = vector[start : start + block].astype(np.float64)
+        size = float(np.abs(part).max()) if norm == "max" else float(np.sqrt(np.sum(part * part)))
+        total += part.size * (size / levels) ** 2 / 4
+    return total
+
+
 EXACT = Promise("exact: nothing is left out; with 16-bit floats a relative error of 2⁻¹¹", lambda method, vector: 0.0)
 TOP_K = contraction("δ = k/d", planned_share)
 TERNARY = contraction("δ = ‖v_K‖₁²/(k·‖v‖²) ≥ 1/d, K the kept entries", lambda m, v: 1 / max(1, v.size))

@@ -341,6 +341,7 @@ def names() -> list[str]:
 OURS = {
     "gamma-fedht": "gamma_fedht",
     "gamma-fedht-q": "gamma_fedht",
+    "gamma-fedht-s": "shifted",
     "ht": "hard_threshold",
     "top-k": "top_k",
     "stc": "stc",
@@ -349,10 +350,13 @@ OURS = {
     "dagc-a": "dagc",
     "ef-sign": "ef_sign",
     "terngrad": "terngrad",
-    "fedavg": "fedavg",
-    "gamma-fedht-s": "shifted",
+    "rand-k": "rand_k",
+    "qsgd": "qsgd",
+    "quantised": "quantised",
+    "drive": "drive",
     "ef21": "shifted",
     "dgc": "dgc",
+    "fedavg": "fedavg",
 }
 """Name → the file of this room that registers it, in the order of tables."""
 

@@ -28,7 +28,7 @@ def top_k(
     keep     the kept fraction of the entries
     k        a count (whole number) or a fraction, instead
     scope    "global": of the whole model; "tensor": of each tensor
-    values   "f32", or "f16" for 16-bit floats
+    values   "f32", or fewer bits: "f16", "bf16", "8bit", "4bit", "2bit"
 
     >>> top_k(keep=0.001, scope="tensor")
     Method(TopK(k=0.001, scope='tensor'))

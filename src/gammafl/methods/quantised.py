@@ -1,0 +1,41 @@
+"""Every value as a whole number of few bits, with a scale for each block."""
+
+from typing import Literal
+
+from gammafl.core.arrays import Vector
+from gammafl.core.blocks import most_of
+from gammafl.core.compressors import Dense
+from gammafl.core.method import Method
+from gammafl.core.values import Bits
+from gammafl.methods.promises import Promise, steps_error
+from gammafl.methods.registry import register
+
+
+def _error(method: Method, vector: Vector) -> float:
+    values: Bits = method.values  # type: ignore[assignment]
+    return steps_error(vector, most_of(values.bits), values.block)
+
+
+@register(
+    "quantised",
+    label="Quantised",
+    colour="#80BA5A",
+    dash="dot",
+    citation="Dettmers, ICLR 2016",
+    cost="O(d): two passes, and eight over each block for its scale",
+    promise=Promise("absolute, ‖C(v) − v‖² ≤ Σ n_b·(max_b/m)²/4 over blocks of n_b values, m = 2^(bits−1) − 1", _error),
+    tuned="untuned: a guess between the bytes of a scale and its precision",
+    ranges={"bits": (2, 4, 8)},
+)
+def quantised(bits: Literal[8, 4, 2] = 4, block: int = 256) -> Method:
+    """Rounds every value to the nearest of few multiples of its block's scale, with error feedback.
+
+    bits    of a value: 8, 4 or 2
+    block   values that share a scale, which takes 4 bytes
+
+    It is FedAVG with values="4bit" under a name of its own, and with a choice of blocks.
+
+    >>> quantised(bits=2)
+    Method(Dense(), values=Bits(bits=2, block=256))
+    """
+    return Method(Dense(), values=Bits(bits, block))
