@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import gammafl as gf
+from gammafl.core.wire import MARK, POSITIONS, VALUES, WHOLE
 from tests.campaigns import fuzz, mutations, soak
+from tests.core.test_wire import VERSION_1
 
 ROOT = Path(__file__).parents[2]
 TINY = {
@@ -35,7 +37,9 @@ def test_a_batch_is_a_function_of_its_seed_and_number() -> None:
 
 
 def test_valid_messages_of_every_pair_of_codings_are_mutated() -> None:
-    assert {message[3] for message in mutations.corpus()} == {p | v << 4 for p in range(4) for v in range(3)}
+    kinds = {message[1] for message in mutations.corpus() if message[0] == MARK}
+    assert kinds == {p | v << 4 | w for p in range(len(POSITIONS)) for v in range(len(VALUES)) for w in (0, WHOLE)}
+    assert sum(message[0] != MARK for message in mutations.corpus()) == len(VERSION_1)
 
 
 def test_a_decoder_that_raises_something_else_or_gives_something_else_is_noticed(

@@ -54,11 +54,13 @@ class Limits:
             raise WireError(f"an update of norm {norm:.3g} where {self.norm:.3g} is allowed")
 
     def fit(self, update: SparseUpdate) -> SparseUpdate:
-        """The update within `entries` and `norm`: its largest entries, scaled."""
+        """The update within `entries` and `norm`: its largest entries, and what is sent whole if it fits, scaled."""
         if self.entries is not None and len(update) > self.entries:
-            largest = np.argsort(-np.abs(update.values), kind="stable")[: self.entries]
-            kept = np.sort(largest)
-            update = SparseUpdate(update.dim, update.indices[kept], update.values[kept])
+            whole = update.whole if update.whole <= self.entries else 0
+            head = len(update) - whole
+            largest = np.argsort(-np.abs(update.values[:head]), kind="stable")[: self.entries - whole]
+            kept = np.concatenate([np.sort(largest), np.arange(head, len(update))])
+            update = SparseUpdate(update.dim, update.indices[kept], update.values[kept], whole)
         if self.norm is not None and (norm := _norm(update)) > self.norm:
             scale = float(np.float32(self.norm / norm * (1 - 1e-6)))  # rounding must not lead beyond it again
             update = update.scaled(scale)
