@@ -213,3 +213,8 @@ def test_a_shift_stays_within_what_a_model_may_hold_whatever_is_sent() -> None:
 def test_wrong_settings_are_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(gf.InputError, match=r"rate|server"):
         Shifts(**wrong)
+
+
+def test_a_level_that_restores_what_is_kept_is_refused() -> None:
+    with pytest.raises(gf.InputError, match="one of run, paper"):
+        gf.gamma_fedht_s(level="upload")  # type: ignore[arg-type]

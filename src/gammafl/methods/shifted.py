@@ -1,12 +1,18 @@
 """Methods whose clients and server agree on a shift: γ-FedHT-S, and EF21."""
 
+from typing import Literal, get_args
+
 from gammafl.core.compressors import GammaFedHT, Scope, TopK
+from gammafl.core.errors import require
 from gammafl.core.levels import Level, PaperLevel, RunLevel
 from gammafl.core.method import Method
 from gammafl.core.shifts import EF21, Half, Shifts
 from gammafl.core.values import Ternary
 from gammafl.methods.promises import TERNARY_THRESHOLD, TOP_K
 from gammafl.methods.registry import KEEPS, register
+
+ShiftedLevel = Literal["run", "paper"]
+"""A level that restores what is kept would undo what shifts save."""
 
 
 @register(
@@ -26,7 +32,7 @@ def gamma_fedht_s(
     initial_threshold: float | None = None,
     rate: float = 0.03,
     server: Half = "sum",
-    level: str = "run",
+    level: ShiftedLevel = "run",
 ) -> Method:
     """γ-FedHT-Q that sends only how an update differs from what this client usually sends.
 
@@ -40,6 +46,8 @@ def gamma_fedht_s(
     >>> gamma_fedht_s(initial_threshold=0.1).memory
     Shifts(rate=0.03, server_half='sum')
     """
+    known = get_args(ShiftedLevel)
+    require(level in known, f"level of γ-FedHT-S must be one of {', '.join(known)}, got {level!r}: docs/shifts.md")
     memory = Shifts(rate, server)
     if initial_threshold is not None:
         return Method(GammaFedHT(initial_threshold), memory, Ternary())
