@@ -13,6 +13,7 @@ d floats, less noise, and only for servers that average.
 `ErrorFeedback` is the case h = 0. EF21 is the case without e, where h_i follows at once: h_i ← h_i + m/s.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from gammafl.core import aggregate, kernels
 from gammafl.core.arrays import Vector
 from gammafl.core.errors import require
 from gammafl.core.inputs import is_number
-from gammafl.core.memory import RESIDUAL, Memory, Residual, as_vector
+from gammafl.core.memory import FLOAT32_MAX, RESIDUAL, Memory, Residual, as_vector
 from gammafl.core.moment import Moment
 from gammafl.core.sparse import SparseUpdate
 
@@ -117,7 +118,8 @@ def _add(shift: Vector, update: SparseUpdate, factor: float) -> None:
     """shift ← shift + factor·update. No element becomes larger than one of a model may be, whatever a client sends."""
     places, most = _places(update), np.float32(aggregate.LARGEST_MODEL)
     with np.errstate(over="ignore"):
-        shift[places] = np.clip(shift[places] + np.float32(factor) * update.values, -most, most)
+        finite = np.float32(min(factor, FLOAT32_MAX))  # ∞·0 would be no number
+        shift[places] = np.clip(shift[places] + finite * update.values, -most, most)
 
 
 # --- the client's half ------------------------------------------------------------------------------------
@@ -222,9 +224,19 @@ class Mirror(ABC):
         """The mirror that these were taken of, or a `ValueError`."""
 
     def _checked(self, vectors: Mapping[str, Vector], names: set[str]) -> dict[str, Vector]:
-        if set(vectors) != names or any(vector.shape != (self.dim,) for vector in vectors.values()):
+        """Copies, if they are of the clients that took part and of a size that a shift can have."""
+        copies = {name: np.array(vector, np.float32) for name, vector in vectors.items()}
+        if set(copies) != names or any(vector.shape != (self.dim,) for vector in copies.values()):
             raise ValueError("its shifts are not those of the clients that took part")
-        return {name: np.array(vector, np.float32) for name, vector in vectors.items()}
+        if any(not kernels.largest_magnitude(vector) <= aggregate.LARGEST_MODEL for vector in copies.values()):
+            raise ValueError("its shifts hold values that are not finite, or too large")
+        return copies
+
+    @staticmethod
+    def _checked_shares(shares: Mapping[str, float]) -> dict[str, float]:
+        if wrong := [share for share in shares.values() if not (is_number(share) and 0 <= share < math.inf)]:
+            raise ValueError(f"a share must be a finite number of at least 0, got {wrong[0]!r:.80}")
+        return dict(shares)
 
 
 class MirrorOfEach(Mirror):
@@ -244,8 +256,8 @@ class MirrorOfEach(Mirror):
         return SparseUpdate(self.dim, None, known)
 
     def step(self, model: Vector, counted: Sequence[Counted], arrived: float, step: float) -> None:
-        updates = [self.update_of(one) for one in counted]
-        aggregate.subtract(model, updates, [one.weight for one in counted])
+        for one in counted:  # one dense update at a time
+            aggregate.subtract(model, [self.update_of(one)], [one.weight])
 
     def commit(self, counted: Sequence[Counted]) -> None:
         for one in counted:
@@ -257,7 +269,7 @@ class MirrorOfEach(Mirror):
         return self._shifts
 
     def restore(self, vectors: Mapping[str, Vector], shares: Mapping[str, float]) -> None:
-        self._shifts, self.shares = self._checked(vectors, set(shares)), dict(shares)
+        self._shifts, self.shares = self._checked(vectors, set(shares)), self._checked_shares(shares)
 
 
 class MirrorOfSum(Mirror):
@@ -271,7 +283,9 @@ class MirrorOfSum(Mirror):
     @property
     def mean(self) -> Vector:
         """H."""
-        return self._total / np.float32(sum(self.shares.values())) if self.shares else self._total
+        total = sum(self.shares.values())
+        with np.errstate(over="ignore"):  # of shares near 0; what is beyond a model's range is clamped with the model
+            return self._total / np.float32(total) if total else self._total
 
     def step(self, model: Vector, counted: Sequence[Counted], arrived: float, step: float) -> None:
         if counted:
@@ -288,7 +302,7 @@ class MirrorOfSum(Mirror):
         return {SHIFT: self._total}
 
     def restore(self, vectors: Mapping[str, Vector], shares: Mapping[str, float]) -> None:
-        self._total, self.shares = self._checked(vectors, {SHIFT})[SHIFT], dict(shares)
+        self._total, self.shares = self._checked(vectors, {SHIFT})[SHIFT], self._checked_shares(shares)
 
 
 class MeanEstimate(MirrorOfSum):
