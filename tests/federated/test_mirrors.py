@@ -119,3 +119,35 @@ def test_a_client_can_not_choose_a_round_that_never_was(made: int) -> None:
     upload = client.encode(fleet.model, fleet.model - 1, server.offer("elsewhere"))
     with pytest.raises(gf.WireError, match="in round 2"):
         server.accept("elsewhere", upload)
+
+
+def test_a_state_without_its_shift_is_refused() -> None:
+    """With a shift of zeros in its place the two sides would differ for ever."""
+    fleet = Fleet(METHODS["each"])
+    fleet.round(0)
+    saved = fleet.clients["a"].state_dict()
+    del saved["tensors"]["shift"]
+    with pytest.raises(gf.InputError, match="belong together"):
+        gf.Client("a", fleet.method, like=DIM).load_state_dict(saved)
+
+
+def test_a_stored_step_beyond_what_an_offer_says_is_refused() -> None:
+    fleet = Fleet(METHODS["each"])
+    fleet.round(0)
+    saved = fleet.clients["a"].state_dict()
+    saved["facts"]["step"] = 1e300
+    with pytest.raises(gf.InputError, match="step"):
+        gf.Client("a", fleet.method, like=DIM).load_state_dict(saved)
+
+
+def test_an_open_upload_of_a_state_that_does_not_tell_its_round_counts_where_nobody_needs_it() -> None:
+    """States of before there were shifts do not tell it."""
+    fleet = Fleet(gf.top_k(k=2))
+    client, server = fleet.clients["a"], fleet.server
+    client.encode(fleet.model, fleet.model - 1, server.offer("a"))  # never arrives
+    server.step(fleet.model)
+    saved = client.state_dict()
+    del saved["facts"]["made"], saved["facts"]["step"]
+    client.load_state_dict(saved)
+    client._state.address = 0  # from several addresses
+    assert server.accept("elsewhere", client.encode(fleet.model, fleet.model - 1, server.offer("elsewhere")))

@@ -34,6 +34,7 @@ AbsentReceipt = Annotated[str, Field(pattern=r"^[0-9a-f]{16} [0-9]{1,19} [0-9]{1
 
 Stepsize = Annotated[float, Field(gt=0)]
 Size = Annotated[float, Field(ge=0)]
+Step = Annotated[float, Field(ge=0, le=2**62)]
 
 SEVERAL: Address = 0
 """The address of an upload that was sent from more than one."""
@@ -81,7 +82,7 @@ class Offer(Facts):
     keep: Annotated[float, Field(gt=0, le=1)] | None = None
     """The fraction of the entries that is to be kept, where the server says it (`Moment`)."""
 
-    step: Annotated[float, Field(ge=0, le=2**62)] = 1.0
+    step: Step = 1.0
     """The sum of the round's stepsizes, by that of the first round (`Moment`)."""
 
     def moment(self, layout: Layout) -> Moment:
@@ -187,7 +188,7 @@ class ClientFacts(Facts):
     """Of its `Pace`."""
 
     made: Count = 0
-    step: Size = 1.0
+    step: Step = 1.0
     """The round that the last upload was made in, and `Moment.step` of it."""
 
     @classmethod
@@ -236,6 +237,11 @@ class ClientState:
         if payload is not None:
             require(facts.number > 0, "an upload without a number")
             decode(payload, dim)
+        known = set(method.memory.vectors)
+        whole = set(vectors) == known or not (vectors or method.memory.commits)
+        require(
+            whole, f"it holds {', '.join(vectors) or 'no vectors'} where {', '.join(sorted(known))} belong together"
+        )
         memory = method.memory.client(method, dim, vectors)
         outbox = Outbox(memory, facts.number, payload, made=facts.made, step=facts.step)
         pace = Pace(facts.sent_at, facts.owed_bytes)
