@@ -24,10 +24,10 @@ METHODS = {
 class Fleet:
     """Three clients that pull towards centres of their own, and a server; any of them may be made anew."""
 
-    def __init__(self, method: gf.Method) -> None:
-        self.method = method
-        self.server = gf.Server(method, SCHEDULE, like=DIM)
-        self.clients = {name: gf.Client(name, method, like=DIM) for name in "abc"}
+    def __init__(self, method: gf.Method, like: Any = DIM) -> None:
+        self.method, self.like = method, like
+        self.server = gf.Server(method, SCHEDULE, like=like)
+        self.clients = {name: gf.Client(name, method, like=like) for name in "abc"}
         rng = np.random.default_rng(0)
         self.centres = {name: 3 * rng.standard_normal(DIM).astype(np.float32) for name in "abc"}
         self.model = np.zeros(DIM, np.float32)
@@ -44,18 +44,22 @@ class Fleet:
 
     def restart_client(self, name: str, path: Path) -> None:
         self.clients[name].save(path)
-        self.clients[name] = gf.Client(name, self.method, like=DIM)
+        self.clients[name] = gf.Client(name, self.method, like=self.like)
         self.clients[name].load(path)
 
     def restart_server(self) -> None:
         saved = self.server.state_dict()
-        self.server = gf.Server(self.method, SCHEDULE, like=DIM)
+        self.server = gf.Server(self.method, SCHEDULE, like=self.like)
         self.server.load_state_dict(saved)
 
 
+WITH_STATISTICS = {"weight": np.zeros(DIM - 20, np.float32), "running_var": np.zeros(20, np.float32)}
+
+
+@pytest.mark.parametrize("like", [DIM, WITH_STATISTICS], ids=["a vector", "with statistics"])
 @pytest.mark.parametrize("name", METHODS)
-def test_restarts_of_clients_and_server_change_nothing(name: str, tmp_path: Path) -> None:
-    plain, restarted, chance = Fleet(METHODS[name]), Fleet(METHODS[name]), random.Random(1)
+def test_restarts_of_clients_and_server_change_nothing(name: str, like: Any, tmp_path: Path) -> None:
+    plain, restarted, chance = Fleet(METHODS[name], like), Fleet(METHODS[name], like), random.Random(1)
     for number in range(40):
         lost = [client for client in "abc" if chance.random() < 0.25]
         plain.round(number, lost)

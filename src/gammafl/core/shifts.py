@@ -77,8 +77,8 @@ class Shifts(Memory):
     def client(self, method: "Method", dim: int, state: Mapping[str, Vector] | None = None) -> "Shifted":
         return Shifted(method, dim, state)
 
-    def server(self, dim: int) -> "Mirror":
-        return MirrorOfEach(self, dim) if self.server_half == "each" else MirrorOfSum(self, dim)
+    def server(self, dim: int, tail: int = 0) -> "Mirror":
+        return MirrorOfEach(self, dim, tail) if self.server_half == "each" else MirrorOfSum(self, dim, tail)
 
     def follow(self, shift: Vector, update: SparseUpdate, step: float) -> None:
         """h ← h + η·m, by the same operations on both sides. With step 0 shifts are not in use yet."""
@@ -106,8 +106,8 @@ class EF21(Shifts):
     def client(self, method: "Method", dim: int, state: Mapping[str, Vector] | None = None) -> "Estimated":
         return Estimated(method, dim, state)
 
-    def server(self, dim: int) -> "Mirror":
-        return MirrorOfEach(self, dim) if self.server_half == "each" else MeanEstimate(self, dim)
+    def server(self, dim: int, tail: int = 0) -> "Mirror":
+        return MirrorOfEach(self, dim, tail) if self.server_half == "each" else MeanEstimate(self, dim, tail)
 
 
 def _places(update: SparseUpdate) -> Any:
@@ -177,7 +177,7 @@ class Estimated(Shifted):
         self._bound = 0.0
         return update
 
-    def add(self, delta: Any, largest: float | None = None) -> None:
+    def add(self, delta: Any, largest: float | None = None, tail: int = 0) -> None:
         """An update that is not sent says nothing that the next one does not."""
 
     def take_back(self, update: SparseUpdate) -> None:
@@ -197,10 +197,14 @@ class Estimated(Shifted):
 
 
 class Mirror(ABC):
-    """What the server knows of its clients' shifts. It moves with uploads that count, and in no other way."""
+    """What the server knows of its clients' shifts. It moves with uploads that count, and in no other way.
 
-    def __init__(self, memory: Shifts, dim: int) -> None:
-        self.memory, self.dim = memory, dim
+    Statistics, the last `tail` elements of a model, have none: a mean with clients that are not there can make a
+    variance negative.
+    """
+
+    def __init__(self, memory: Shifts, dim: int, tail: int = 0) -> None:
+        self.memory, self.dim, self.tail = memory, dim, tail
         self.shares: dict[str, float] = {}
         """Sender → its share, as it was when its first upload counted."""
 
@@ -242,8 +246,8 @@ class Mirror(ABC):
 class MirrorOfEach(Mirror):
     """h_i of every sender."""
 
-    def __init__(self, memory: Shifts, dim: int) -> None:
-        super().__init__(memory, dim)
+    def __init__(self, memory: Shifts, dim: int, tail: int = 0) -> None:
+        super().__init__(memory, dim, tail)
         self._shifts: dict[str, Vector] = {}
 
     def update_of(self, counted: Counted) -> SparseUpdate:
@@ -263,7 +267,7 @@ class MirrorOfEach(Mirror):
         for one in counted:
             self.shares.setdefault(one.sender, one.share)
             shift = self._shifts.setdefault(one.sender, np.zeros(self.dim, np.float32))
-            self.memory.follow(shift, one.update, one.step)
+            self.memory.follow(shift, one.update.split(self.tail)[0], one.step)
 
     def vectors(self) -> dict[str, Vector]:
         return self._shifts
@@ -275,8 +279,8 @@ class MirrorOfEach(Mirror):
 class MirrorOfSum(Mirror):
     """H = Σ a_i·h_i / Σ a_i over all senders that were ever counted, with a_i their shares."""
 
-    def __init__(self, memory: Shifts, dim: int) -> None:
-        super().__init__(memory, dim)
+    def __init__(self, memory: Shifts, dim: int, tail: int = 0) -> None:
+        super().__init__(memory, dim, tail)
         self._total = np.zeros(dim, np.float32)
         """Σ a_i·h_i."""
 
@@ -296,7 +300,7 @@ class MirrorOfSum(Mirror):
         for one in counted:
             share = self.shares.setdefault(one.sender, one.share)
             if one.step:
-                _add(self._total, one.update, share * self.memory.rate_at(one.step))
+                _add(self._total, one.update.split(self.tail)[0], share * self.memory.rate_at(one.step))
 
     def vectors(self) -> dict[str, Vector]:
         return {SHIFT: self._total}
@@ -306,11 +310,16 @@ class MirrorOfSum(Mirror):
 
 
 class MeanEstimate(MirrorOfSum):
-    """EF21-PP: the mean of all estimates, those of clients that were not picked included, is the step."""
+    """EF21-PP: the mean of all estimates, those of clients that were not picked included, is the step.
+
+    What is in no estimate counts as it is: statistics, and uploads of rounds with step 0.
+    """
 
     def step(self, model: Vector, counted: Sequence[Counted], arrived: float, step: float) -> None:
         if counted:
-            after = MeanEstimate(self.memory, self.dim)
+            apart = [one.update.split(self.tail)[1] if one.step else one.update for one in counted]
+            aggregate.subtract(model, apart, [one.weight for one in counted])
+            after = MeanEstimate(self.memory, self.dim, self.tail)
             after._total, after.shares = self._total.copy(), dict(self.shares)
             after.commit(counted)
             kernels.subtract_scaled(model, after.mean, np.float32(step))

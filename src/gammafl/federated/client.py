@@ -119,6 +119,9 @@ class Outbox:
     made: int = 0
     """That round, where rounds have numbers."""
 
+    tail: int = 0
+    """How many elements at its end are statistics, which are sent whole."""
+
     def contradicts(self, accepted: int, checksum: int) -> bool:
         """Whether the server accepted uploads that this outbox never sent: it is an old copy, or has a double."""
         other = self.open is not None and accepted == self.number and checksum != zlib.crc32(self.open)
@@ -135,7 +138,7 @@ class Outbox:
         if accepted < self.number:
             return self.memory.lost(decode(payload), self.step)
         if self.memory.method.memory.commits:
-            self.memory.commit(decode(payload), self.step)
+            self.memory.commit(decode(payload).split(self.tail)[0], self.step)
         return None
 
     def send(
@@ -144,13 +147,13 @@ class Outbox:
         """The next upload; the one before must be settled."""
         assert self.open is None, "an upload is open"
         self.open, self.report = make_payload(local, self.memory, moment, limits, positions)
-        self.step = moment.step
+        self.step, self.tail = moment.step, 0 if moment.layout is None else moment.layout.tail
         self.number += 1
         return self.open
 
     def send_again(self, local: LocalUpdate) -> bytes:
         """The open upload once more, for a server that can't tell what it has; the new update waits its turn."""
         assert self.open is not None, "no upload is open"
-        self.memory.add(local.delta, local.largest)
+        self.memory.add(local.delta, local.largest, self.tail)
         self.report = NO_REPORT
         return self.open

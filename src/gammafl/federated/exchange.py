@@ -189,7 +189,8 @@ class ClientFacts(Facts):
 
     made: Count = 0
     step: Step = 1.0
-    """The round that the last upload was made in, and `Moment.step` of it."""
+    tail: Count = 0
+    """The round that the last upload was made in, `Moment.step` of it, and how many statistics are at its end."""
 
     @classmethod
     def of(cls, state: "ClientState", method: str) -> dict[str, Any]:
@@ -206,6 +207,7 @@ class ClientFacts(Facts):
             "owed_bytes": state.pace.owed,
             "made": outbox.made,
             "step": outbox.step,
+            "tail": outbox.tail,
         }
 
 
@@ -243,7 +245,7 @@ class ClientState:
             whole, f"it holds {', '.join(vectors) or 'no vectors'} where {', '.join(sorted(known))} belong together"
         )
         memory = method.memory.client(method, dim, vectors)
-        outbox = Outbox(memory, facts.number, payload, made=facts.made, step=facts.step)
+        outbox = Outbox(memory, facts.number, payload, made=facts.made, step=facts.step, tail=facts.tail)
         pace = Pace(facts.sent_at, facts.owed_bytes)
         return cls(outbox, facts.incarnation, facts.round, facts.address, facts.training, pace)
 

@@ -110,7 +110,7 @@ class ServerExchange:
         self.round = 0
         """How many rounds are closed."""
         self.receipts = Receipts()
-        self.mirror = method.memory.server(layout.dim)
+        self.mirror = method.memory.server(layout.dim, layout.tail)
         """The server's half of the clients' memories; None where the method has none."""
         self.shifts_since: int | None = None
         """The first round whose step was not 0; None before."""
@@ -316,7 +316,7 @@ class ServerExchange:
             level, health = self._watchers()
             level.restore(saved["level"])
             health.restore(saved["health"])
-            mirror = self.method.memory.server(self.layout.dim)
+            mirror = self.method.memory.server(self.layout.dim, self.layout.tail)
             if mirror is not None:
                 mirror.restore(saved["mirror"]["vectors"], saved["mirror"]["shares"])
         except (KeyError, ValueError, TypeError) as error:
