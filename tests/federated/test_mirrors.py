@@ -155,3 +155,28 @@ def test_an_open_upload_of_a_state_that_does_not_tell_its_round_counts_where_nob
     client.load_state_dict(saved)
     client._state.address = 0  # from several addresses
     assert server.accept("elsewhere", client.encode(fleet.model, fleet.model - 1, server.offer("elsewhere")))
+
+
+@pytest.mark.parametrize("name", ["each", "EF21, each"])
+def test_a_server_that_went_back_to_an_older_state_is_met_by_clean_clients(name: str) -> None:
+    """What the client's shift followed is forgotten there: the two would differ for ever."""
+    fleet = Fleet(METHODS[name])
+    for number in range(10):
+        fleet.round(number)
+    saved, model = fleet.server.state_dict(), fleet.model.copy()
+    for number in range(10, 13):
+        fleet.round(number)
+    fleet.server.load_state_dict(saved)
+    fleet.model[:] = model
+    for _ in range(3):  # rounds that its clients have answered already
+        fleet.server.step(fleet.model)
+    for number in range(13, 20):
+        fleet.round(number)
+    mirror = fleet.server._exchange.mirror
+    assert isinstance(mirror, MirrorOfEach)
+    for client in fleet.clients.values():
+        client.begin(fleet.model, fleet.server.offer(client.name))
+        state = client._state
+        shift = mirror.vectors()[f"{client.name} {state.incarnation}"]
+        assert shift.any()
+        assert shift.tobytes() == state.outbox.memory.state()["shift"].tobytes()

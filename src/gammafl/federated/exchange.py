@@ -192,6 +192,9 @@ class ClientFacts(Facts):
     tail: Count = 0
     """The round that the last upload was made in, `Moment.step` of it, and how many statistics are at its end."""
 
+    counted: Count = 0
+    """The number of the last upload that the server said it had counted."""
+
     @classmethod
     def of(cls, state: "ClientState", method: str) -> dict[str, Any]:
         """What there is to say of a state; `method` is its description."""
@@ -208,6 +211,7 @@ class ClientFacts(Facts):
             "made": outbox.made,
             "step": outbox.step,
             "tail": outbox.tail,
+            "counted": outbox.counted,
         }
 
 
@@ -245,7 +249,8 @@ class ClientState:
             whole, f"it holds {', '.join(vectors) or 'no vectors'} where {', '.join(sorted(known))} belong together"
         )
         memory = method.memory.client(method, dim, vectors)
-        outbox = Outbox(memory, facts.number, payload, made=facts.made, step=facts.step, tail=facts.tail)
+        told = {name: getattr(facts, name) for name in ("made", "step", "tail", "counted")}
+        outbox = Outbox(memory, facts.number, payload, **told)
         pace = Pace(facts.sent_at, facts.owed_bytes)
         return cls(outbox, facts.incarnation, facts.round, facts.address, facts.training, pace)
 
@@ -260,6 +265,8 @@ class ClientState:
         missed, receipt = offer.round - self.round - 1, offer.receipt(self.incarnation)
         if receipt is not None and self.outbox.contradicts(receipt.accepted, receipt.checksum):
             return "its stored state is an old one or has a double elsewhere"
+        if receipt is not None and self.outbox.is_ahead(receipt.accepted):
+            return "the server went back to an older state, in which what both remember differs"
         if offer.incarnation not in (None, self.incarnation) and not self.round:
             return f"it took part in this run before, but its state is not in {place}"
         if forget_after is not None and self.round and missed > forget_after:
