@@ -2,6 +2,7 @@
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from gammafl.core.wire import encode
 from gammafl.federated.receipts import Sender
 from gammafl.federated.server_exchange import ServerExchange
 from gammafl.files import tensor_files
+from gammafl.flower import disk
 from gammafl.flower.training import LARGEST_SQUARED
 from tests import problems
 from tests.flower.books import computed
@@ -207,3 +209,14 @@ def test_no_shift_of_a_client_grows_until_it_ends_the_run_of_a_strategy_with_mom
     assert np.isfinite(from_record(result.arrays)).all()
     assert all(len(record["clients"]) >= 4 for record in chosen.history)
     assert "beyond" in chosen.history[-1]["refused"][str(BAD_NODE)]
+
+
+def test_a_client_does_not_train_where_the_disk_has_no_room_for_its_shift(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is room for a residual, and not for a shift beside it."""
+    free = 2 * 4 * 50 + disk.SPARE_BYTES
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=free))
+    run(tmp_path / "residual", 1, method=gf.top_k(keep=0.2))
+    with pytest.raises(gf.InputError, match="make room"):
+        run(tmp_path / "shift", 1, method=MIRRORED["shifts, each"])
