@@ -73,7 +73,8 @@ def test_client_and_server_agree_on_the_shift_whatever_is_lost(fates: Sequence[b
     elif isinstance(pair.mirror, MirrorOfEach):
         assert pair.mirror.vectors()["a"].tobytes() == pair.state["shift"].tobytes()
     else:
-        np.testing.assert_allclose(pair.mirror.mean, pair.state["shift"], rtol=1e-5, atol=1e-5)  # type: ignore[attr-defined]
+        mirror: Any = pair.mirror
+        np.testing.assert_allclose(mirror.mean, pair.state["shift"], rtol=1e-5, atol=1e-5)
 
 
 @given(FATES, st.integers(0, 9), st.sampled_from(["each", "sum"]))
