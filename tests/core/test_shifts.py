@@ -209,6 +209,32 @@ def test_a_shift_stays_within_what_a_model_may_hold_whatever_is_sent() -> None:
     assert np.isfinite(model).all()
 
 
+@pytest.mark.parametrize("half", ["each", "sum"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -3e38])
+def test_a_mirror_takes_no_stored_value_that_no_shift_can_have(half: Any, value: float) -> None:
+    mirror: Any = shifted(server_half=half).memory.server(3)
+    mirror.commit([Counted("a", gf.SparseUpdate(3, [1], [1.0]), 1.0, 1.0, 1.0)])
+    stored = {name: np.array([0, value, 0], np.float32) for name in mirror.vectors()}
+    with pytest.raises(ValueError, match="not finite"):
+        mirror.restore(stored, mirror.shares)
+
+
+@pytest.mark.parametrize("half", ["each", "sum"])
+@pytest.mark.parametrize("share", [float("nan"), float("inf"), -1.0, "10", True])
+def test_a_mirror_takes_no_stored_share_that_is_no_weight(half: Any, share: Any) -> None:
+    mirror: Any = shifted(server_half=half).memory.server(3)
+    mirror.commit([Counted("a", gf.SparseUpdate(3, [1], [1.0]), 1.0, 1.0, 1.0)])
+    with pytest.raises(ValueError, match="share"):
+        mirror.restore(dict(mirror.vectors()), {"a": share})
+
+
+def test_a_vanishing_stepsize_makes_no_estimate_that_is_no_number() -> None:
+    """1/s is beyond float32, and a client sends a zero."""
+    mirror: Any = EF21(server_half="sum").server(2)
+    mirror.commit([Counted("a", gf.SparseUpdate(2, None, [0.0, 1.0]), 1.0, 1e-45, 1.0)])
+    assert np.isfinite(mirror.mean).all()
+
+
 @pytest.mark.parametrize("wrong", [{"rate": -1}, {"rate": 2.0}, {"rate": "fast"}, {"server_half": "both"}])
 def test_wrong_settings_are_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(gf.InputError, match=r"rate|server"):

@@ -24,10 +24,10 @@ METHODS = {
 class Fleet:
     """Three clients that pull towards centres of their own, and a server; any of them may be made anew."""
 
-    def __init__(self, method: gf.Method) -> None:
-        self.method = method
-        self.server = gf.Server(method, SCHEDULE, like=DIM)
-        self.clients = {name: gf.Client(name, method, like=DIM) for name in "abc"}
+    def __init__(self, method: gf.Method, like: Any = DIM) -> None:
+        self.method, self.like = method, like
+        self.server = gf.Server(method, SCHEDULE, like=like)
+        self.clients = {name: gf.Client(name, method, like=like) for name in "abc"}
         rng = np.random.default_rng(0)
         self.centres = {name: 3 * rng.standard_normal(DIM).astype(np.float32) for name in "abc"}
         self.model = np.zeros(DIM, np.float32)
@@ -44,18 +44,22 @@ class Fleet:
 
     def restart_client(self, name: str, path: Path) -> None:
         self.clients[name].save(path)
-        self.clients[name] = gf.Client(name, self.method, like=DIM)
+        self.clients[name] = gf.Client(name, self.method, like=self.like)
         self.clients[name].load(path)
 
     def restart_server(self) -> None:
         saved = self.server.state_dict()
-        self.server = gf.Server(self.method, SCHEDULE, like=DIM)
+        self.server = gf.Server(self.method, SCHEDULE, like=self.like)
         self.server.load_state_dict(saved)
 
 
+WITH_STATISTICS = {"weight": np.zeros(DIM - 20, np.float32), "running_var": np.zeros(20, np.float32)}
+
+
+@pytest.mark.parametrize("like", [DIM, WITH_STATISTICS], ids=["a vector", "with statistics"])
 @pytest.mark.parametrize("name", METHODS)
-def test_restarts_of_clients_and_server_change_nothing(name: str, tmp_path: Path) -> None:
-    plain, restarted, chance = Fleet(METHODS[name]), Fleet(METHODS[name]), random.Random(1)
+def test_restarts_of_clients_and_server_change_nothing(name: str, like: Any, tmp_path: Path) -> None:
+    plain, restarted, chance = Fleet(METHODS[name], like), Fleet(METHODS[name], like), random.Random(1)
     for number in range(40):
         lost = [client for client in "abc" if chance.random() < 0.25]
         plain.round(number, lost)
@@ -119,3 +123,60 @@ def test_a_client_can_not_choose_a_round_that_never_was(made: int) -> None:
     upload = client.encode(fleet.model, fleet.model - 1, server.offer("elsewhere"))
     with pytest.raises(gf.WireError, match="in round 2"):
         server.accept("elsewhere", upload)
+
+
+def test_a_state_without_its_shift_is_refused() -> None:
+    """With a shift of zeros in its place the two sides would differ for ever."""
+    fleet = Fleet(METHODS["each"])
+    fleet.round(0)
+    saved = fleet.clients["a"].state_dict()
+    del saved["tensors"]["shift"]
+    with pytest.raises(gf.InputError, match="belong together"):
+        gf.Client("a", fleet.method, like=DIM).load_state_dict(saved)
+
+
+def test_a_stored_step_beyond_what_an_offer_says_is_refused() -> None:
+    fleet = Fleet(METHODS["each"])
+    fleet.round(0)
+    saved = fleet.clients["a"].state_dict()
+    saved["facts"]["step"] = 1e300
+    with pytest.raises(gf.InputError, match="step"):
+        gf.Client("a", fleet.method, like=DIM).load_state_dict(saved)
+
+
+def test_an_open_upload_of_a_state_that_does_not_tell_its_round_counts_where_nobody_needs_it() -> None:
+    """States of before there were shifts do not tell it."""
+    fleet = Fleet(gf.top_k(k=2))
+    client, server = fleet.clients["a"], fleet.server
+    client.encode(fleet.model, fleet.model - 1, server.offer("a"))  # never arrives
+    server.step(fleet.model)
+    saved = client.state_dict()
+    del saved["facts"]["made"], saved["facts"]["step"]
+    client.load_state_dict(saved)
+    client._state.address = 0  # from several addresses
+    assert server.accept("elsewhere", client.encode(fleet.model, fleet.model - 1, server.offer("elsewhere")))
+
+
+@pytest.mark.parametrize("name", ["each", "EF21, each"])
+def test_a_server_that_went_back_to_an_older_state_is_met_by_clean_clients(name: str) -> None:
+    """What the client's shift followed is forgotten there: the two would differ for ever."""
+    fleet = Fleet(METHODS[name])
+    for number in range(10):
+        fleet.round(number)
+    saved, model = fleet.server.state_dict(), fleet.model.copy()
+    for number in range(10, 13):
+        fleet.round(number)
+    fleet.server.load_state_dict(saved)
+    fleet.model[:] = model
+    for _ in range(3):  # rounds that its clients have answered already
+        fleet.server.step(fleet.model)
+    for number in range(13, 20):
+        fleet.round(number)
+    mirror = fleet.server._exchange.mirror
+    assert isinstance(mirror, MirrorOfEach)
+    for client in fleet.clients.values():
+        client.begin(fleet.model, fleet.server.offer(client.name))
+        state = client._state
+        shift = mirror.vectors()[f"{client.name} {state.incarnation}"]
+        assert shift.any()
+        assert shift.tobytes() == state.outbox.memory.state()["shift"].tobytes()

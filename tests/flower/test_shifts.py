@@ -2,24 +2,29 @@
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian, Krum
+from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian, FedYogi, Krum
 
 import gammafl as gf
 import gammafl.flower
 from gammafl.core.shifts import MirrorOfEach, Shifts
+from gammafl.core.wire import encode
 from gammafl.federated.receipts import Sender
 from gammafl.federated.server_exchange import ServerExchange
 from gammafl.files import tensor_files
+from gammafl.flower import disk
+from gammafl.flower.training import LARGEST_SQUARED
 from tests import problems
 from tests.flower.books import computed
 from tests.flower.grid import InProcessGrid, state_files
 from tests.flower.problem import from_record, quadratic_app, run, strategy, to_record
+from tests.flower.spoil import BAD_NODE, with_metrics, with_payload, with_terms
 from tests.problems import Quadratic, plan_for
 
 THRESHOLD = 0.1
@@ -143,3 +148,75 @@ def test_a_clean_start_is_another_sender_and_the_old_shift_stays_unused(tmp_path
     mirror = chosen.training.exchange.mirror
     assert mirror is not None
     assert sorted(sender.split()[0] for sender in mirror.shares) == ["0", "0", "1"]
+
+
+@pytest.mark.parametrize("name", ["shifts, sum", "shifts, each", "EF21, sum", "DGC"])
+def test_a_client_that_returns_a_part_of_the_model_is_refused_and_the_run_goes_on(name: str, tmp_path: Path) -> None:
+    """Also in rounds where it is the only one whose reply arrives."""
+    played = 0
+
+    def fate(message: Message, reply: Message) -> Message | None:
+        nonlocal played
+        played += 1
+        if message.metadata.dst_node_id == 101:
+            with_terms(returned="1")(reply.content)
+            return reply
+        return reply if played % 3 else None
+
+    chosen, _, model = run(
+        tmp_path, 12, Quadratic((10, 10)), fate, method=MIRRORED[name], fraction_train=1.0, min_accepted=1
+    )
+    assert all("part of the tensors" in record["refused"]["101"] for record in chosen.history)
+    assert any(record["clients"] == ["0"] for record in chosen.history)
+    assert any(not record["clients"] for record in chosen.history)
+    assert np.isfinite(model).all()
+
+
+def test_a_second_call_of_aggregate_train_in_a_round_is_refused_where_the_mean_shift_is_the_step(
+    tmp_path: Path,
+) -> None:
+    """The mean belongs to the whole round: uploads of a second call would count without it."""
+    task = Quadratic()
+    chosen, arrays = (
+        strategy(method=MIRRORED["shifts, sum"], fraction_train=1.0),
+        to_record(task, np.zeros(50, np.float32)),
+    )
+    inner = chosen.strategy
+    with chosen.running(InProcessGrid(quadratic_app(task, tmp_path), 4), 3, arrays) as grid:
+        replies = list(grid.send_and_receive(inner.configure_train(1, arrays, ConfigRecord(), grid)))
+        inner.aggregate_train(1, replies[:2])
+        with pytest.raises(gf.InputError, match="server='each'"):
+            inner.aggregate_train(1, replies[2:])
+
+
+@pytest.mark.parametrize("name", ["shifts, each", "EF21, each"])
+def test_no_shift_of_a_client_grows_until_it_ends_the_run_of_a_strategy_with_moments(name: str, tmp_path: Path) -> None:
+    """Each message is within bounds; what they add up to is not, and FedYogi squares it."""
+    payload = encode(gf.SparseUpdate(50, [3], [4 * LARGEST_SQUARED]))
+
+    def fate(message: Message, reply: Message) -> Message:
+        if message.metadata.dst_node_id == BAD_NODE:
+            number: Any = message.content["config"]["server-round"]
+            with_payload(payload)(reply.content)
+            with_terms(incarnation="bad", number=number)(reply.content)
+            with_metrics(**{"num-examples": 2**53})(reply.content)
+        return reply
+
+    grid = InProcessGrid(quadratic_app(Quadratic((10,) * 5), tmp_path), 5, fate)
+    inner = FedYogi(fraction_evaluate=0.0, eta=0.3)
+    chosen = gammafl.flower.Compressed(inner, method=MIRRORED[name], stepsize=problems.STEPSIZE, local_steps=5)
+    result = chosen.start(grid, to_record(Quadratic(), np.zeros(50, np.float32)), 20)
+    assert np.isfinite(from_record(result.arrays)).all()
+    assert all(len(record["clients"]) >= 4 for record in chosen.history)
+    assert "beyond" in chosen.history[-1]["refused"][str(BAD_NODE)]
+
+
+def test_a_client_does_not_train_where_the_disk_has_no_room_for_its_shift(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is room for a residual, and not for a shift beside it."""
+    free = 2 * 4 * 50 + disk.SPARE_BYTES
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=free))
+    run(tmp_path / "residual", 1, method=gf.top_k(keep=0.2))
+    with pytest.raises(gf.InputError, match="make room"):
+        run(tmp_path / "shift", 1, method=MIRRORED["shifts, each"])

@@ -46,8 +46,11 @@ class Memory(ABC):
     def client(self, method: "Method", dim: int, state: Mapping[str, Vector] | None = None) -> "ClientMemory":
         """The memory of one client, new or from its `state`."""
 
-    def server(self, dim: int) -> "Mirror | None":
-        """The server's half; None where the server need not know what clients remember."""
+    def server(self, dim: int, tail: int = 0) -> "Mirror | None":
+        """The server's half; None where the server need not know what clients remember.
+
+        The last `tail` elements of a model are statistics.
+        """
         return None
 
 
@@ -67,8 +70,8 @@ class ClientMemory(ABC):
         """
 
     @abstractmethod
-    def add(self, delta: Any, largest: float | None = None) -> None:
-        """Remember `delta`, with nothing sent."""
+    def add(self, delta: Any, largest: float | None = None, tail: int = 0) -> None:
+        """Remember `delta`, with nothing sent. Its last `tail` elements are statistics, which are sent whole."""
 
     @abstractmethod
     def take_back(self, update: SparseUpdate) -> None:
@@ -83,7 +86,10 @@ class ClientMemory(ABC):
         """What the values of `update`, which `propose` returned last, were before they were rounded."""
 
     def commit(self, update: SparseUpdate, step: float) -> None:  # noqa: B027 - most have nothing to do
-        """`update` counted; `step` is `Moment.step` of the round that it was made in."""
+        """`update` counted; `step` is `Moment.step` of the round that it was made in.
+
+        It is without statistics: they are sent whole, and are no direction that a client keeps to.
+        """
 
     def lost(self, update: SparseUpdate, step: float) -> SparseUpdate | None:
         """`update` did not count. Returns what the server lacks of that round, which is sent again; None: nothing."""
@@ -144,7 +150,7 @@ class Residual(ClientMemory):
         self.remembers = self.method.leaves_a_rest
         return update.copy()
 
-    def add(self, delta: Any, largest: float | None = None) -> None:
+    def add(self, delta: Any, largest: float | None = None, tail: int = 0) -> None:
         vector = as_vector(delta, self.dim, "delta")
         self._refuse_non_finite(vector, kernels.largest_magnitude(vector) if largest is None else largest)
         self.residual += vector

@@ -59,16 +59,22 @@ class Accelerated(Residual):
         self.remembers = True
 
     def propose(self, delta: Any, moment: Moment, largest: float | None = None) -> SparseUpdate:
+        tail = 0 if moment.layout is None else moment.layout.tail
         velocity = self._accelerated(delta)
         update = super().propose(velocity, moment)
-        self.velocity[:] = velocity
+        self._keep(velocity, tail)
         self.remembers = True
         return update
 
-    def add(self, delta: Any, largest: float | None = None) -> None:
+    def add(self, delta: Any, largest: float | None = None, tail: int = 0) -> None:
         velocity = self._accelerated(delta)
         super().add(velocity)
+        self._keep(velocity, tail)
+
+    def _keep(self, velocity: Vector, tail: int) -> None:
+        """Statistics have no momentum: a variance that went on falling would become negative."""
         self.velocity[:] = velocity
+        self.velocity[self.dim - tail :] = 0
 
     def _accelerated(self, delta: Any) -> Vector:
         """μ·u + Δ."""

@@ -13,6 +13,7 @@ d floats, less noise, and only for servers that average.
 `ErrorFeedback` is the case h = 0. EF21 is the case without e, where h_i follows at once: h_i ← h_i + m/s.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from gammafl.core import aggregate, kernels
 from gammafl.core.arrays import Vector
 from gammafl.core.errors import require
 from gammafl.core.inputs import is_number
-from gammafl.core.memory import RESIDUAL, Memory, Residual, as_vector
+from gammafl.core.memory import FLOAT32_MAX, RESIDUAL, Memory, Residual, as_vector
 from gammafl.core.moment import Moment
 from gammafl.core.sparse import SparseUpdate
 
@@ -76,8 +77,8 @@ class Shifts(Memory):
     def client(self, method: "Method", dim: int, state: Mapping[str, Vector] | None = None) -> "Shifted":
         return Shifted(method, dim, state)
 
-    def server(self, dim: int) -> "Mirror":
-        return MirrorOfEach(self, dim) if self.server_half == "each" else MirrorOfSum(self, dim)
+    def server(self, dim: int, tail: int = 0) -> "Mirror":
+        return MirrorOfEach(self, dim, tail) if self.server_half == "each" else MirrorOfSum(self, dim, tail)
 
     def follow(self, shift: Vector, update: SparseUpdate, step: float) -> None:
         """h ← h + η·m, by the same operations on both sides. With step 0 shifts are not in use yet."""
@@ -105,8 +106,8 @@ class EF21(Shifts):
     def client(self, method: "Method", dim: int, state: Mapping[str, Vector] | None = None) -> "Estimated":
         return Estimated(method, dim, state)
 
-    def server(self, dim: int) -> "Mirror":
-        return MirrorOfEach(self, dim) if self.server_half == "each" else MeanEstimate(self, dim)
+    def server(self, dim: int, tail: int = 0) -> "Mirror":
+        return MirrorOfEach(self, dim, tail) if self.server_half == "each" else MeanEstimate(self, dim, tail)
 
 
 def _places(update: SparseUpdate) -> Any:
@@ -117,7 +118,8 @@ def _add(shift: Vector, update: SparseUpdate, factor: float) -> None:
     """shift ← shift + factor·update. No element becomes larger than one of a model may be, whatever a client sends."""
     places, most = _places(update), np.float32(aggregate.LARGEST_MODEL)
     with np.errstate(over="ignore"):
-        shift[places] = np.clip(shift[places] + np.float32(factor) * update.values, -most, most)
+        finite = np.float32(min(factor, FLOAT32_MAX))  # ∞·0 would be no number
+        shift[places] = np.clip(shift[places] + finite * update.values, -most, most)
 
 
 # --- the client's half ------------------------------------------------------------------------------------
@@ -175,7 +177,7 @@ class Estimated(Shifted):
         self._bound = 0.0
         return update
 
-    def add(self, delta: Any, largest: float | None = None) -> None:
+    def add(self, delta: Any, largest: float | None = None, tail: int = 0) -> None:
         """An update that is not sent says nothing that the next one does not."""
 
     def take_back(self, update: SparseUpdate) -> None:
@@ -195,10 +197,14 @@ class Estimated(Shifted):
 
 
 class Mirror(ABC):
-    """What the server knows of its clients' shifts. It moves with uploads that count, and in no other way."""
+    """What the server knows of its clients' shifts. It moves with uploads that count, and in no other way.
 
-    def __init__(self, memory: Shifts, dim: int) -> None:
-        self.memory, self.dim = memory, dim
+    Statistics, the last `tail` elements of a model, have none: a mean with clients that are not there can make a
+    variance negative.
+    """
+
+    def __init__(self, memory: Shifts, dim: int, tail: int = 0) -> None:
+        self.memory, self.dim, self.tail = memory, dim, tail
         self.shares: dict[str, float] = {}
         """Sender → its share, as it was when its first upload counted."""
 
@@ -222,16 +228,26 @@ class Mirror(ABC):
         """The mirror that these were taken of, or a `ValueError`."""
 
     def _checked(self, vectors: Mapping[str, Vector], names: set[str]) -> dict[str, Vector]:
-        if set(vectors) != names or any(vector.shape != (self.dim,) for vector in vectors.values()):
+        """Copies, if they are of the clients that took part and of a size that a shift can have."""
+        copies = {name: np.array(vector, np.float32) for name, vector in vectors.items()}
+        if set(copies) != names or any(vector.shape != (self.dim,) for vector in copies.values()):
             raise ValueError("its shifts are not those of the clients that took part")
-        return {name: np.array(vector, np.float32) for name, vector in vectors.items()}
+        if any(not kernels.largest_magnitude(vector) <= aggregate.LARGEST_MODEL for vector in copies.values()):
+            raise ValueError("its shifts hold values that are not finite, or too large")
+        return copies
+
+    @staticmethod
+    def _checked_shares(shares: Mapping[str, float]) -> dict[str, float]:
+        if wrong := [share for share in shares.values() if not (is_number(share) and 0 <= share < math.inf)]:
+            raise ValueError(f"a share must be a finite number of at least 0, got {wrong[0]!r:.80}")
+        return dict(shares)
 
 
 class MirrorOfEach(Mirror):
     """h_i of every sender."""
 
-    def __init__(self, memory: Shifts, dim: int) -> None:
-        super().__init__(memory, dim)
+    def __init__(self, memory: Shifts, dim: int, tail: int = 0) -> None:
+        super().__init__(memory, dim, tail)
         self._shifts: dict[str, Vector] = {}
 
     def update_of(self, counted: Counted) -> SparseUpdate:
@@ -244,34 +260,36 @@ class MirrorOfEach(Mirror):
         return SparseUpdate(self.dim, None, known)
 
     def step(self, model: Vector, counted: Sequence[Counted], arrived: float, step: float) -> None:
-        updates = [self.update_of(one) for one in counted]
-        aggregate.subtract(model, updates, [one.weight for one in counted])
+        for one in counted:  # one dense update at a time
+            aggregate.subtract(model, [self.update_of(one)], [one.weight])
 
     def commit(self, counted: Sequence[Counted]) -> None:
         for one in counted:
             self.shares.setdefault(one.sender, one.share)
             shift = self._shifts.setdefault(one.sender, np.zeros(self.dim, np.float32))
-            self.memory.follow(shift, one.update, one.step)
+            self.memory.follow(shift, one.update.split(self.tail)[0], one.step)
 
     def vectors(self) -> dict[str, Vector]:
         return self._shifts
 
     def restore(self, vectors: Mapping[str, Vector], shares: Mapping[str, float]) -> None:
-        self._shifts, self.shares = self._checked(vectors, set(shares)), dict(shares)
+        self._shifts, self.shares = self._checked(vectors, set(shares)), self._checked_shares(shares)
 
 
 class MirrorOfSum(Mirror):
     """H = Σ a_i·h_i / Σ a_i over all senders that were ever counted, with a_i their shares."""
 
-    def __init__(self, memory: Shifts, dim: int) -> None:
-        super().__init__(memory, dim)
+    def __init__(self, memory: Shifts, dim: int, tail: int = 0) -> None:
+        super().__init__(memory, dim, tail)
         self._total = np.zeros(dim, np.float32)
         """Σ a_i·h_i."""
 
     @property
     def mean(self) -> Vector:
         """H."""
-        return self._total / np.float32(sum(self.shares.values())) if self.shares else self._total
+        total = sum(self.shares.values())
+        with np.errstate(over="ignore"):  # of shares near 0; what is beyond a model's range is clamped with the model
+            return self._total / np.float32(total) if total else self._total
 
     def step(self, model: Vector, counted: Sequence[Counted], arrived: float, step: float) -> None:
         if counted:
@@ -282,21 +300,26 @@ class MirrorOfSum(Mirror):
         for one in counted:
             share = self.shares.setdefault(one.sender, one.share)
             if one.step:
-                _add(self._total, one.update, share * self.memory.rate_at(one.step))
+                _add(self._total, one.update.split(self.tail)[0], share * self.memory.rate_at(one.step))
 
     def vectors(self) -> dict[str, Vector]:
         return {SHIFT: self._total}
 
     def restore(self, vectors: Mapping[str, Vector], shares: Mapping[str, float]) -> None:
-        self._total, self.shares = self._checked(vectors, {SHIFT})[SHIFT], dict(shares)
+        self._total, self.shares = self._checked(vectors, {SHIFT})[SHIFT], self._checked_shares(shares)
 
 
 class MeanEstimate(MirrorOfSum):
-    """EF21-PP: the mean of all estimates, those of clients that were not picked included, is the step."""
+    """EF21-PP: the mean of all estimates, those of clients that were not picked included, is the step.
+
+    What is in no estimate counts as it is: statistics, and uploads of rounds with step 0.
+    """
 
     def step(self, model: Vector, counted: Sequence[Counted], arrived: float, step: float) -> None:
         if counted:
-            after = MeanEstimate(self.memory, self.dim)
+            apart = [one.update.split(self.tail)[1] if one.step else one.update for one in counted]
+            aggregate.subtract(model, apart, [one.weight for one in counted])
+            after = MeanEstimate(self.memory, self.dim, self.tail)
             after._total, after.shares = self._total.copy(), dict(self.shares)
             after.commit(counted)
             kernels.subtract_scaled(model, after.mean, np.float32(step))

@@ -109,6 +109,18 @@ class SparseUpdate:
         vector[self._positions] = self.values
         return vector
 
+    def split(self, tail: int) -> tuple["SparseUpdate", "SparseUpdate"]:
+        """The entries before the last `tail` positions, and those at them; both of `dim` elements.
+
+        >>> [part.indices.tolist() for part in SparseUpdate(5, [0, 3, 4], [1.0, 2.0, 3.0]).split(2)]
+        [[0], [3, 4]]
+        """
+        if not tail:
+            return self, SparseUpdate(self.dim, [], [])
+        indices, count = self.indices, int(np.searchsorted(self.indices, max(0, self.dim - tail)))
+        head = self.of_checked(self.dim, indices[:count], self.values[:count])
+        return head, self.of_checked(self.dim, indices[count:], self.values[count:])
+
     def __eq__(self, other: Any) -> bool:
         """Same dimension, positions and value bits."""
         if not isinstance(other, SparseUpdate):

@@ -11,6 +11,7 @@ from gammafl.core.arrays import Vector
 from gammafl.core.memory import RESIDUAL, ClientMemory
 from gammafl.core.moment import Moment
 from gammafl.core.scatter import root_mean_square
+from gammafl.core.shifts import Shifts
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import PositionCoding, decode
 from gammafl.federated.budget import fit
@@ -119,6 +120,16 @@ class Outbox:
     made: int = 0
     """That round, where rounds have numbers."""
 
+    tail: int = 0
+    """How many elements at its end are statistics, which are sent whole."""
+
+    counted: int = 0
+    """The number of the last upload that the server said it had counted."""
+
+    def is_ahead(self, accepted: int) -> bool:
+        """Whether the server has forgotten an upload that a shift moved with: it went back to an older state."""
+        return isinstance(self.memory.method.memory, Shifts) and accepted < self.counted
+
     def contradicts(self, accepted: int, checksum: int) -> bool:
         """Whether the server accepted uploads that this outbox never sent: it is an old copy, or has a double."""
         other = self.open is not None and accepted == self.number and checksum != zlib.crc32(self.open)
@@ -134,8 +145,9 @@ class Outbox:
             return None
         if accepted < self.number:
             return self.memory.lost(decode(payload), self.step)
+        self.counted = self.number
         if self.memory.method.memory.commits:
-            self.memory.commit(decode(payload), self.step)
+            self.memory.commit(decode(payload).split(self.tail)[0], self.step)
         return None
 
     def send(
@@ -144,13 +156,13 @@ class Outbox:
         """The next upload; the one before must be settled."""
         assert self.open is None, "an upload is open"
         self.open, self.report = make_payload(local, self.memory, moment, limits, positions)
-        self.step = moment.step
+        self.step, self.tail = moment.step, 0 if moment.layout is None else moment.layout.tail
         self.number += 1
         return self.open
 
     def send_again(self, local: LocalUpdate) -> bytes:
         """The open upload once more, for a server that can't tell what it has; the new update waits its turn."""
         assert self.open is not None, "no upload is open"
-        self.memory.add(local.delta, local.largest)
+        self.memory.add(local.delta, local.largest, self.tail)
         self.report = NO_REPORT
         return self.open

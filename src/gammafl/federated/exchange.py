@@ -34,6 +34,7 @@ AbsentReceipt = Annotated[str, Field(pattern=r"^[0-9a-f]{16} [0-9]{1,19} [0-9]{1
 
 Stepsize = Annotated[float, Field(gt=0)]
 Size = Annotated[float, Field(ge=0)]
+Step = Annotated[float, Field(ge=0, le=2**62)]
 
 SEVERAL: Address = 0
 """The address of an upload that was sent from more than one."""
@@ -81,7 +82,7 @@ class Offer(Facts):
     keep: Annotated[float, Field(gt=0, le=1)] | None = None
     """The fraction of the entries that is to be kept, where the server says it (`Moment`)."""
 
-    step: Annotated[float, Field(ge=0, le=2**62)] = 1.0
+    step: Step = 1.0
     """The sum of the round's stepsizes, by that of the first round (`Moment`)."""
 
     def moment(self, layout: Layout) -> Moment:
@@ -187,8 +188,12 @@ class ClientFacts(Facts):
     """Of its `Pace`."""
 
     made: Count = 0
-    step: Size = 1.0
-    """The round that the last upload was made in, and `Moment.step` of it."""
+    step: Step = 1.0
+    tail: Count = 0
+    """The round that the last upload was made in, `Moment.step` of it, and how many statistics are at its end."""
+
+    counted: Count = 0
+    """The number of the last upload that the server said it had counted."""
 
     @classmethod
     def of(cls, state: "ClientState", method: str) -> dict[str, Any]:
@@ -205,6 +210,8 @@ class ClientFacts(Facts):
             "owed_bytes": state.pace.owed,
             "made": outbox.made,
             "step": outbox.step,
+            "tail": outbox.tail,
+            "counted": outbox.counted,
         }
 
 
@@ -236,8 +243,14 @@ class ClientState:
         if payload is not None:
             require(facts.number > 0, "an upload without a number")
             decode(payload, dim)
+        known = set(method.memory.vectors)
+        whole = set(vectors) == known or not (vectors or method.memory.commits)
+        require(
+            whole, f"it holds {', '.join(vectors) or 'no vectors'} where {', '.join(sorted(known))} belong together"
+        )
         memory = method.memory.client(method, dim, vectors)
-        outbox = Outbox(memory, facts.number, payload, made=facts.made, step=facts.step)
+        told = {name: getattr(facts, name) for name in ("made", "step", "tail", "counted")}
+        outbox = Outbox(memory, facts.number, payload, **told)
         pace = Pace(facts.sent_at, facts.owed_bytes)
         return cls(outbox, facts.incarnation, facts.round, facts.address, facts.training, pace)
 
@@ -252,6 +265,8 @@ class ClientState:
         missed, receipt = offer.round - self.round - 1, offer.receipt(self.incarnation)
         if receipt is not None and self.outbox.contradicts(receipt.accepted, receipt.checksum):
             return "its stored state is an old one or has a double elsewhere"
+        if receipt is not None and self.outbox.is_ahead(receipt.accepted):
+            return "the server went back to an older state, in which what both remember differs"
         if offer.incarnation not in (None, self.incarnation) and not self.round:
             return f"it took part in this run before, but its state is not in {place}"
         if forget_after is not None and self.round and missed > forget_after:

@@ -60,7 +60,7 @@ class Carrier(Protocol):
 def start(plan: Plan) -> ServerState:
     """The state before the first round."""
     model = plan.task.initial_model(seeds.generator(plan.seed, "model"))
-    return ServerState(model, mirror=plan.method.memory.server(plan.dim))
+    return ServerState(model, mirror=plan.method.memory.server(plan.dim, plan.layout.tail))
 
 
 def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing | None = None) -> Iterator[RoundRecord]:

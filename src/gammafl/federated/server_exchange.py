@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gammafl.config.budget import NO_BUDGET, Budget
-from gammafl.core import aggregate
+from gammafl.core import aggregate, kernels
 from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError, WireError, require
 from gammafl.core.layout import Layout
@@ -28,7 +28,7 @@ from gammafl.federated.health import Health
 from gammafl.federated.level import Controller, Sent
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.receipts import Address, Receipts, Sender
-from gammafl.federated.server import Intake
+from gammafl.federated.server import BEYOND, Intake
 from gammafl.files.reading import Count, Facts, checked
 from gammafl.methods.description import describe
 
@@ -110,7 +110,7 @@ class ServerExchange:
         self.round = 0
         """How many rounds are closed."""
         self.receipts = Receipts()
-        self.mirror = method.memory.server(layout.dim)
+        self.mirror = method.memory.server(layout.dim, layout.tail)
         """The server's half of the clients' memories; None where the method has none."""
         self.shifts_since: int | None = None
         """The first round whose step was not 0; None before."""
@@ -186,18 +186,28 @@ class ServerExchange:
         if intake.refused:
             raise WireError(intake.refused[0])
         arrival = Arrival(address, answer, payload, intake.accepted[0][1], weight, self._step_of(answer))
+        self._require_within(arrival)
         self._arrivals[address] = arrival
         return arrival
 
+    def _require_within(self, arrival: Arrival) -> None:
+        """Refuses what is within bounds only without its sender's shift: a client can make that as large as it likes.
+
+        A mirror itself keeps to what a model that is added up can hold.
+        """
+        narrower = isinstance(self.mirror, MirrorOfEach) and self.largest < aggregate.LARGEST_MODEL
+        if narrower and kernels.largest_magnitude(self.update_of(arrival).values) > self.largest:
+            raise WireError(BEYOND)
+
     def _step_of(self, answer: Answer) -> float:
         """`Moment.step` of the round that an upload was made in: an earlier one, if it is sent again."""
-        if answer.made is None or not answer.again:
+        if answer.made is None or not answer.again or not self.method.memory.commits:
             return self.moment().step
         if not 1 <= answer.made <= answer.round:
             raise WireError(f"an upload of round {answer.made} in round {answer.round}")
         made = answer.made - 1
         used = self.shifts_since is not None and made >= self.shifts_since
-        return self.schedule.step(made, self.local_steps) if used and self.method.memory.commits else 0.0
+        return self.schedule.step(made, self.local_steps) if used else 0.0
 
     def subtract(self, model: Vector, arrivals: Sequence[Arrival], weights: Sequence[float], asked: int) -> None:
         """model ← model − the step of a round in which `asked` clients were asked (Algorithm 1, line 19)."""
@@ -306,7 +316,7 @@ class ServerExchange:
             level, health = self._watchers()
             level.restore(saved["level"])
             health.restore(saved["health"])
-            mirror = self.method.memory.server(self.layout.dim)
+            mirror = self.method.memory.server(self.layout.dim, self.layout.tail)
             if mirror is not None:
                 mirror.restore(saved["mirror"]["vectors"], saved["mirror"]["shares"])
         except (KeyError, ValueError, TypeError) as error:

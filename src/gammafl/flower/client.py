@@ -57,7 +57,7 @@ class Exchange:
         budget = own_budget(self.context.node_config.get(NODE_BUDGET))
         if self.offer.base is None:
             self._require_dim(self._layout)  # before anything of that size is made
-        self.disk.check_room(self.offer.dim)
+        self.disk.check_room(self.offer.dim, len(method.memory.vectors))
         state = self._state(method)
         require(
             self.offer.round > state.round,

@@ -86,9 +86,9 @@ class ClientDisk:
             self.lock_file.unlink()
             self.lock_file.parent.rmdir()
 
-    def check_room(self, dim: int) -> None:
-        """Before training, since an update that can't be stored is lost."""
-        free, needed = shutil.disk_usage(self.state_file.parent).free, 2 * 4 * dim + SPARE_BYTES
+    def check_room(self, dim: int, vectors: int) -> None:
+        """Before training, since an update that can't be stored is lost; a memory has so many `vectors`."""
+        free, needed = shutil.disk_usage(self.state_file.parent).free, (vectors + 1) * 4 * dim + SPARE_BYTES
         if free < needed:
             raise InputError(
                 f"{self.state_file.parent} has {free} bytes left and {needed} are needed; make room: until then this"

@@ -149,11 +149,16 @@ class Incoming:
         weight = self._weight(content)
         names = list(base.record) if answer.returned is None else from_mask(answer.returned, training.layout.names)
         require(bool(names) and set(names) <= base.record.keys(), "it returns tensors that it was not sent")
+        part = set(names) != base.record.keys()
+        require(
+            not (part and training.exchange.method.memory.commits),
+            "it returns a part of the tensors, and what both sides remember is of all of them",
+        )
         arrival = training.exchange.accept(node, answer, payload, weight)
         if arrival is None:
             training.open.repeated.append(node)
             return False
-        if set(names) != base.record.keys():
+        if part:
             training.open.partial.add(node)
         training.open.other_bytes += sum(
             len(array.data)

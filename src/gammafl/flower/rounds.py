@@ -131,6 +131,8 @@ class Rounds:
         self, original: Callable[..., Any], server_round: int, replies: list[Message], given: set[int]
     ) -> Any:
         """A further call in one round, as for each of several groups of clients: what it is given counts too."""
+        if further := [self._left[node] for node in given & self._left.keys()]:
+            self.training.exchange.require_each(further)
         result = original(server_round, replies)
         more = [self._left.pop(node) for node in sorted(given & self._left.keys())] if result[0] is not None else []
         if more:

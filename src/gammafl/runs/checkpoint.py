@@ -203,7 +203,7 @@ def _mirrored(tensors: Tensors) -> dict[str, Vector]:
 
 def _mirror(saved: Saved, plan: Plan) -> Mirror | None:
     """The server's half of the clients' memories, or a `ValueError`."""
-    mirror = plan.method.memory.server(plan.dim)
+    mirror = plan.method.memory.server(plan.dim, plan.layout.tail)
     if (mirror is None) != (saved.mirror is None):
         raise ValueError("its server remembers something else of its clients")
     if mirror is not None and saved.mirror is not None:
