@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check -q -c constraint
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
 
-demo: .venv/train  ## all six methods on real images: a table and a picture, in about a minute
+demo: .venv/train  ## the paper's six methods on real images: a table and a picture, in about a minute
 	@rm -rf build/demo
 	$(BIN)/gammafl compare logistic-mini --seeds 0,1 --out build/demo
 
