@@ -25,7 +25,7 @@ else
 endif
 
 test: .venv/dev  ## the test suite
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 campaigns: campaign-fuzz campaign-kill campaign-soak campaign-faults  ## the figures of docs/reliability.md that need no download
 

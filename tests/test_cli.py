@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gammafl.cli import main as cli
-from gammafl.methods.registry import OURS, entry_named, methods_in
+from gammafl.methods.registry import OURS, USUAL, entry_named, methods_in
 from tests.conftest import repeatable
 
 QUICK = ["--set", "iterations=20", "--set", "evaluation.every=2"]
@@ -144,7 +144,7 @@ def test_compare_gives_top_k_and_stc_as_many_entries_as_their_leaders(
     assert code == 0
     assert "less than FedAVG" in out
     summaries = rows_in(in_tmp / "c")
-    assert len(summaries) == 2 * len(OURS)
+    assert len(summaries) == 2 * len(USUAL)
     kept = {(s["method"], s["seed"]): s["kept_fraction"] * s["dim"] for s in summaries}
     for follower, leader in (("top-k", "gamma-fedht"), ("stc", "gamma-fedht-q")):
         for seed in (0, 1):
