@@ -100,7 +100,7 @@ class ServerExchange:
     ) -> None:
         self.method, self.schedule, self.layout = method, schedule, layout
         self.local_steps, self.largest, self.say = local_steps, largest, say
-        self.limits, self.budget, self._uploads = limits_of(budget, limits), budget, uploads
+        self.limits, self.budget, self.uploads = limits_of(budget, limits), budget, uploads
         require(budget.round_seconds is None, f"budget {budget}: leave out s/round, clients have a clock of their own")
         require_possible(method, layout, self.limits)
         require_steerable(method, budget)
@@ -121,7 +121,7 @@ class ServerExchange:
     def _watchers(self) -> tuple[Controller, Health]:
         rounds = self.schedule.iterations // self.local_steps
         form = MessageForm.of(self.method, self.layout)
-        allowance = Allowance.of(self.budget, self.schedule, rounds, form, self._uploads)
+        allowance = Allowance.of(self.budget, self.schedule, rounds, form, self.uploads)
         level = Controller(self.method, self.layout.dim, self.schedule, rounds, allowance)
         return level, Health(self.method, self.layout, self.limits, self.budget != NO_BUDGET)
 
@@ -287,8 +287,11 @@ class ServerExchange:
         for arrival in arrivals:
             self.receipts.accept(arrival.address, arrival.answer.who, arrival.answer.number, arrival.payload)
 
-    def state_dict(self) -> dict[str, Any]:
-        """What must outlive the process, as plain values; uploads that have not counted yet are not in it."""
+    def state_dict(self, copy: bool = True) -> dict[str, Any]:
+        """What must outlive the process, as plain values; uploads that have not counted yet are not in it.
+
+        Without a copy its vectors are those of the exchange, and change with it.
+        """
         return {
             "round": self.round,
             "training": self.training,
@@ -297,13 +300,13 @@ class ServerExchange:
             "level": self.level.state(),
             "health": self.health.state(),
             "shifts_since": self.shifts_since,
-            "mirror": None if self.mirror is None else self._mirror_state(self.mirror),
+            "mirror": None if self.mirror is None else self._mirror_state(self.mirror, copy),
         }
 
     @staticmethod
-    def _mirror_state(mirror: Mirror) -> dict[str, Any]:
+    def _mirror_state(mirror: Mirror, copy: bool) -> dict[str, Any]:
         return {
-            "vectors": {name: vector.copy() for name, vector in mirror.vectors().items()},
+            "vectors": {name: vector.copy() if copy else vector for name, vector in mirror.vectors().items()},
             "shares": dict(mirror.shares),
         }
 

@@ -59,6 +59,8 @@ class Exchange:
             self._require_dim(self._layout)  # before anything of that size is made
         self.disk.check_room(self.offer.dim, len(method.memory.vectors))
         state = self._state(method)
+        if self.offer.round == state.round and state.outbox.open is not None and (stored := self.disk.load_reply()):
+            return self._same_answer(state.outbox.open, *stored)
         require(
             self.offer.round > state.round,
             f"a message of round {self.offer.round}, after an upload of round {state.round}: too late to answer",
@@ -90,15 +92,31 @@ class Exchange:
         with _set_aside(state.outbox.memory, layout, trained.keys()):
             payload = state.send(local, self.offer, layout.vector, self.context.node_id, again, budget)
         returned = _names_in(payload, layout, sent) | trained.keys() if again else trained.keys()
-        self.disk.save(state, method)
-        reply.content[key] = message_record(UPDATE, payload)
         Answer(
             holds=self._holds(),
             returned=None if returned == sent else to_mask(returned, layout.names),
             **self._who(state),
             **upload_facts(state, again),
         ).write(reply.content)
+        del reply.content[key]
+        self.disk.save(state, method, (key, reply.content) if self.offer.resumes else None)
+        reply.content[key] = message_record(UPDATE, payload)
         return reply
+
+    def _same_answer(self, payload: bytes, key: str, content: RecordDict) -> Message:
+        """To a round that this client has answered already, as a server asks again that died in between.
+
+        Nothing is trained: what the upload holds would be there twice.
+        """
+        LOG.info("gammafl: client %s sends its upload of round %d again", self.disk.name, self.offer.round)
+        answer = Answer.read(content)
+        if answer is None or answer.round != self.offer.round:
+            raise InputError(f"{self.disk.state_file} holds a reply to another round; remove it")
+        held = self._holds() if self._model() is not None else None
+        made = answer.made if answer.again else answer.round
+        answer.model_copy(update={"again": True, "made": made, "holds": held}).write(content)
+        content[key] = message_record(UPDATE, payload)
+        return Message(content, reply_to=self.message)
 
     def evaluate(self, call_next: Train) -> Message:
         """The function gets the whole model, however it came."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from flwr.app import Context
+from flwr.app import Context, RecordDict
 
 from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError
@@ -23,6 +23,7 @@ from gammafl.files.disk_errors import storing
 from gammafl.files.reading import Count, Facts, checked, is_there
 from gammafl.files.tensor_files import BYTES, FLOATS, Kind
 from gammafl.flower.layout import Layout, LayoutFacts
+from gammafl.flower.packing import Packer, unpack
 from gammafl.flower.states import folder_of
 from gammafl.methods.description import describe
 
@@ -33,7 +34,10 @@ FORMAT = 2
 """Of a client's state."""
 
 SPARE_BYTES = 1 << 20
-FIXED = "fixed."
+FIXED, REPLY = "fixed.", "reply."
+Reply = tuple[str, RecordDict]
+"""The content of a reply, and the key of the record that the upload has in it."""
+
 ELSEWHERE = "name another directory: compress(state_dir=…) or $GAMMAFL_STATE"
 
 
@@ -109,14 +113,30 @@ class ClientDisk:
             LOG.warning("gammafl: %s can't be used (%s); moved to %s", self.state_file, error, aside.name)
         return ClientState.new(method, dim, training)
 
-    def save(self, state: ClientState, method: Method) -> None:
-        outbox = state.outbox
+    def save(self, state: ClientState, method: Method, reply: Reply | None = None) -> None:
+        """Stores the state; and the `reply` that carried the open upload, without it, if it may be asked for again."""
+        outbox, packer = state.outbox, Packer()
         tensors: dict[str, Any] = dict(outbox.memory.state())
         if outbox.open is not None:
             tensors["open"] = np.frombuffer(outbox.open, np.uint8)
         facts = {"format": FORMAT, **ClientFacts.of(state, describe(method))}
+        if reply is not None:
+            facts["reply"] = packer.pack(list(reply))
+            tensors |= {f"{REPLY}{name}": tensor for name, tensor in packer.tensors.items()}
         with storing(self.state_file, "it takes part again; what it trained in this round is lost", ELSEWHERE):
             tensor_files.replace(self.state_file, tensors, facts)
+
+    def load_reply(self) -> Reply | None:
+        """The reply that carried the open upload, without it; None if it was not stored."""
+        raw, tensors = tensor_files.read(self.state_file)
+        if raw.get("reply") is None:
+            return None
+        named = {name.removeprefix(REPLY): name for name in tensors if name.startswith(REPLY)}
+        try:
+            key, content = unpack(raw["reply"], {number: tensors[name] for number, name in named.items()})
+        except (*tensor_files.DAMAGED, AttributeError) as error:
+            raise InputError(f"{self.state_file} holds a reply that can't be read ({error})") from None
+        return key, content
 
     def load_model(self, least: int, most: int) -> tuple[int, Vector, Layout] | None:
         """The version, the stored model and its layout, if it is of a version from `least` to `most`."""
@@ -139,6 +159,7 @@ class StateFacts(ClientFacts):
 
     format: Literal[2]
     address: int
+    reply: Any = None
 
 
 class ModelFacts(Facts):
@@ -163,6 +184,7 @@ def _read(path: Path, method: Method, dim: int, training: str) -> ClientState | 
     vectors = {name: np.array(tensors[name]) for name in wanted if name in tensors}
     if "open" in tensors:
         wanted["open"] = Kind(BYTES, tensors.kinds["open"].shape)
+    wanted |= {name: Kind(BYTES, kind.shape) for name, kind in tensors.kinds.items() if name.startswith(REPLY)}
     if tensors.kinds != wanted:
         raise ValueError(f"its tensors are not those of a client with {dim} elements")
     payload = tensors["open"].tobytes() if "open" in tensors else None

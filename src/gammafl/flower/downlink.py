@@ -1,7 +1,8 @@
 """What each node is sent of the model: all of it, its changes, or what a method keeps of the difference to the view."""
 
 import zlib
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from flwr.app import ArrayRecord
 
@@ -9,10 +10,12 @@ from gammafl.core.arrays import Vector
 from gammafl.core.method import Method
 from gammafl.core.moment import Moment, key_of
 from gammafl.federated import downlink
-from gammafl.federated.downlink import Delivery, ViewState
+from gammafl.federated.downlink import Delivery, ViewFacts, ViewState
 from gammafl.federated.server_exchange import ServerExchange
+from gammafl.files.reading import checked
 from gammafl.flower.layout import Layout
 from gammafl.flower.messages import from_delivery
+from gammafl.flower.packing import Packer, unpack
 from gammafl.methods.ways import Way
 
 
@@ -59,8 +62,7 @@ class Downlink:
 
     def show(self, record: ArrayRecord, model: Vector, whole: ArrayRecord) -> None:
         """The strategy's model that is sent next: as it is, as a vector, and as clients would get it whole."""
-        now = record, self._exchange.round
-        if self.way == "full" or (self._shown and self._shown[0] is record and self._shown[1] == now[1]):
+        if self.way == "full" or self._is_shown(record):
             return
         if self._link is None:
             view = ViewState.of(self.way, self._layout.held(model))
@@ -69,8 +71,12 @@ class Downlink:
             self._link.move(model, self._moment())
             if self._others_changed(whole):
                 self._link.state.held.clear()  # whole numbers travel with the whole view
-        self._shown, self._ready = now, {}
+        self._shown, self._ready = (record, self._exchange.round), {}
         self.whole = whole if not self.is_compressed else self._view_as(whole)
+
+    def _is_shown(self, record: ArrayRecord | None) -> bool:
+        """Whether the view has moved to `record` in this round."""
+        return self._shown is not None and self._shown[0] is record and self._shown[1] == self._exchange.round
 
     def _others_changed(self, whole: ArrayRecord) -> bool:
         return any(whole[name].data != self.whole[name].data for name in self._layout.fixed)
@@ -108,6 +114,27 @@ class Downlink:
         if self._ready[base].base is None:
             self.forget(node)  # until it says that the whole arrived
         return self._ready[base]
+
+    def state(self, packer: Packer, current: ArrayRecord | None) -> dict[str, Any] | None:
+        """What must outlive the process, `current` being the strategy's model; None where there is nothing."""
+        if self._link is None:
+            return None
+        view, fixed = self._link.state, {name: self.whole[name] for name in self._layout.fixed}
+        return {
+            "view": packer.pack(view.tensors()),
+            "facts": view.facts(),
+            "fixed": packer.pack(fixed),
+            "shown": self._is_shown(current),
+        }
+
+    def restore(self, saved: Mapping[str, Any] | None, tensors: Mapping[str, Any], current: ArrayRecord) -> None:
+        """The state that `state` was taken of."""
+        if saved is None:
+            return
+        view = ViewState.restored(unpack(saved["view"], tensors), checked(ViewFacts, saved["facts"]))
+        self._link = downlink.Downlink(self.way, view, rounding=self._layout.held)
+        self.whole = ArrayRecord({**self._layout.record(view.view), **unpack(saved["fixed"], tensors)})
+        self._shown = (current, self._exchange.round) if saved["shown"] else None
 
     def distance(self, model: Vector) -> float:
         """‖x − y‖/‖x‖ of a model and the view; 0 where there is no view of its own."""

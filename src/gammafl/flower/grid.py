@@ -30,6 +30,8 @@ class PassingGrid(Grid):
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         written = self.write(list(messages), timeout)
+        if not written:
+            return self.read([])
         asked = {message.metadata.dst_node_id: kind_of(message) for message in written}
         replies = list(self.grid.send_and_receive(written, timeout=timeout))
         return self.read([(asked.get(reply.metadata.src_node_id, kind_of(reply)), reply) for reply in replies])

@@ -76,6 +76,9 @@ class Offer(Terms, exchange.Offer):
     simulated: bool = False
     """Whether all clients are simulated on the server's machine, so that their states are temporary."""
 
+    resumes: bool = False
+    """Whether the server may ask for this round again, after a restart: the client is to store its reply."""
+
     version: Count = 0
     """Of the model that comes with this."""
 

@@ -9,9 +9,7 @@ from typing import Any
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 
 from gammafl.core.errors import InputError, require
-from gammafl.core.moment import Schedule
 from gammafl.core.stepsizes import Constant
-from gammafl.federated.server_exchange import ServerExchange
 from gammafl.flower.layout import Layout, tied_tensors
 from gammafl.flower.messages import KEY, Notice, Offer, kind_of, message_like
 from gammafl.flower.training import Base, Training
@@ -91,6 +89,7 @@ class Outgoing:
             tensors=None if whole else json.dumps(layout.facts()),
             replies=training.terms.replies,
             simulated=training.terms.simulated,
+            resumes=training.terms.resumes,
             version=training.down.version,
             base=version,
             stores=stores,
@@ -102,18 +101,7 @@ class Outgoing:
         began = ArrayRecord({name: self.initial.get(name, array) for name, array in record.items()})
         layout = Layout.of(began, terms.whole, tied_tensors(began) if terms.tied else {})
         stepsize = Constant(self._rate(content)) if terms.stepsize is None else terms.stepsize
-        exchange = ServerExchange(
-            terms.method,
-            Schedule(stepsize, terms.rounds * terms.local_steps),
-            layout.vector,
-            local_steps=terms.local_steps,
-            limits=terms.limits,
-            budget=terms.budget,
-            uploads=self.asked,
-            largest=terms.largest_update,
-            say=lambda text: LOG.warning("gammafl: %s", text),
-        )
-        self.training.begin(layout, exchange)
+        self.training.begin(layout, stepsize, self.asked)
 
     def _rate(self, content: RecordDict) -> float:
         """The learning rate that the app sends to its clients; 1, and a line in the log, if it sends none."""

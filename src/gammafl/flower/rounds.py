@@ -2,7 +2,8 @@
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,23 +11,37 @@ from flwr.app import ArrayRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp.strategy import Strategy
 
 from gammafl.config.schema import NoAverage
-from gammafl.core.errors import InputError
+from gammafl.core.errors import InputError, require
 from gammafl.federated import server
 from gammafl.federated.server import Averaging, ServerState
 from gammafl.federated.server_exchange import Arrival
 from gammafl.files.disk_errors import storing
+from gammafl.files.reading import Count, Facts, checked
 from gammafl.flower.aggregation import can_subtract, subtract
 from gammafl.flower.arrays import same_data
 from gammafl.flower.incoming import Incoming
 from gammafl.flower.messages import KEY, Notice, kind_of
 from gammafl.flower.metrics import printable
 from gammafl.flower.outgoing import Nodes, Outgoing
+from gammafl.flower.packing import Packer, unpack
 from gammafl.flower.training import OpenRound, Training
 
 LOG = logging.getLogger("flwr")
 
 MOST_FAILURES = 100
 """Different errors of clients that are remembered, for a training that comes to nothing."""
+
+
+class RoundsFacts(Facts):
+    """`Rounds.state`, as it is stored."""
+
+    arrays: dict[str, Any]
+    training: dict[str, Any]
+    average: dict[str, Any] | None
+    history: list[dict[str, Any]]
+    failures: list[str]
+    told: bool
+    ledger_bytes: Count
 
 
 class Rounds:
@@ -50,6 +65,8 @@ class Rounds:
         """What clients that failed said."""
         self._pending = False
         """Whether clients were asked to train, and nothing is known of their uploads yet."""
+        self.made: ArrayRecord | None = None
+        """The model that the strategy made last."""
         self._left: dict[int, Arrival] = {}
         """Node → its upload in the round that was closed last, where that has not counted."""
         self._average: ServerState | None = None
@@ -59,6 +76,35 @@ class Rounds:
         if ledger is not None:
             with storing(ledger, "start again", "choose another ledger"), ledger.open("a"):
                 pass
+
+    def state(self, packer: Packer) -> dict[str, Any]:
+        """What must outlive the process, of a training that has begun."""
+        training, average = self.training, self._average
+        last = self.made if self.made is not None or training.last is None else training.last.record
+        return {
+            "arrays": packer.pack(last),
+            "training": training.state(packer),
+            "average": packer.pack(
+                None if average is None or average.average is None else (average.average, average.averaged_rounds)
+            ),
+            "history": self.history,
+            "failures": sorted(self.failures),
+            "told": self._told,
+            "ledger_bytes": self.ledger.stat().st_size if self.ledger is not None and self.ledger.exists() else 0,
+        }
+
+    def restore(self, saved: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
+        """The rounds that `state` was taken of."""
+        facts = checked(RoundsFacts, saved)
+        self.made = record = unpack(facts.arrays, tensors)
+        self.training.restore(facts.training, tensors, record)
+        if (average := unpack(facts.average, tensors)) is not None:
+            vector, rounds = average
+            require(vector.shape == (self.training.layout.dim,) and rounds >= 0, "an average of another model")
+            self._average = ServerState(vector, average=vector, averaged_rounds=rounds)
+        self.history, self.failures, self._told = facts.history, set(facts.failures), facts.told
+        if self.ledger is not None and self.ledger.stat().st_size > facts.ledger_bytes:
+            os.truncate(self.ledger, facts.ledger_bytes)  # lines of a round that begins anew
 
     def write(self, messages: list[Message], connected: Nodes, timeout: float | None) -> list[Message]:
         """Algorithm 1, line 3: the strategy's messages with an offer for each client."""
@@ -94,9 +140,9 @@ class Rounds:
         LOG.warning("gammafl: the strategy did not aggregate this round: the clients keep their updates")
         self._close([])
 
-    def aggregate(self, original: Callable[..., Any], server_round: int, replies: list[Message]) -> Any:
+    def aggregate(self, original: Callable[..., Any], server_round: int, replies: Iterable[Message]) -> Any:
         """Algorithm 1, lines 17-19: the strategy's own, or for plain FedAvg the same over sparse updates."""
-        training = self.training
+        training, replies = self.training, list(replies)
         given = {reply.metadata.src_node_id for reply in replies if reply.has_content()}
         if not self._pending or not training.begun:
             return self._aggregate_more(original, server_round, replies, given)
@@ -123,6 +169,7 @@ class Rounds:
         self._left = {int(arrival.address): arrival for arrival in all_arrivals if arrival.address not in taken}
         closed = self._close(counted)
         if arrays is not None:
+            self.made = arrays
             training.move(arrays)
             self._average_with(arrays)
         return arrays, self._metrics(metrics, counted, closed)
@@ -143,10 +190,10 @@ class Rounds:
             record["uplink_bytes"] += sum(len(arrival.payload) for arrival in more)
         return result
 
-    def evaluate(self, original: Callable[..., Any], server_round: int, replies: list[Message]) -> Any:
+    def evaluate(self, original: Callable[..., Any], server_round: int, replies: Iterable[Message]) -> Any:
         """The strategy's own; in Flower's, a function of the app's that fails costs the metrics, not the run."""
         try:
-            return original(server_round, replies)
+            return original(server_round, list(replies))
         except Exception as error:
             if not self.training.terms.alike:
                 raise

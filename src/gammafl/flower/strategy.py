@@ -3,9 +3,9 @@
 import inspect
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import wraps
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,9 +31,11 @@ from gammafl.flower.aggregation import (
     weight_key,
 )
 from gammafl.flower.arrays import in_float32
+from gammafl.flower.checkpoint import Terms as StoredTerms
 from gammafl.flower.grid import CompressedGrid, UncompressedGrid
 from gammafl.flower.layout import WHOLE
 from gammafl.flower.messages import KEY
+from gammafl.flower.resumption import Resumption
 from gammafl.flower.rounds import Rounds
 from gammafl.flower.training import Terms, Training
 from gammafl.methods.description import describe
@@ -71,6 +73,9 @@ class Compressed(Strategy):
     accept_whole   whether the model of a client without the mod counts
     averaging      "tail", "exponential" or "none": beside the model, its average, in `averaged_arrays`
     ledger         a file that gets a line of JSON a round; its bytes are of train messages, without Flower's own
+    checkpoint     a directory for the server's state. A ServerApp that died goes on from there when it is started again
+                   with the same arguments: no upload is lost, and none counts twice (docs/reliability.md)
+    stateless      attributes of the strategy that need not be stored there: no later round depends on them
     rounds         T / E, where the strategy's own `start` has no `num_rounds`
     enabled        False: nothing is compressed, whatever the clients have
 
@@ -100,6 +105,8 @@ class Compressed(Strategy):
         accept_whole: bool = False,
         averaging: Literal["none", "tail", "exponential"] = "none",
         ledger: str | os.PathLike[str] | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        stateless: Sequence[str] = (),
         lr_key: str = "lr",
         rounds: int | None = None,
         enabled: bool = True,
@@ -130,9 +137,13 @@ class Compressed(Strategy):
         self.accept_whole = accept_whole
         self.averaging = server.AVERAGINGS[averaging]
         self.ledger = None if ledger is None else Path(ledger)
+        self.checkpoint = None if checkpoint is None else Path(checkpoint).absolute()
+        require(not isinstance(stateless, str), f"stateless must be a list of names, such as [{stateless!r}]")
+        self.stateless = stateless
         self.lr_key = lr_key
         self.rounds = rounds
         self.enabled = enabled
+        self.resumption: Resumption | None = None
         self._require_half()
 
     def __getattr__(self, name: str) -> Any:
@@ -151,12 +162,16 @@ class Compressed(Strategy):
         if not isinstance(rounds, int) or rounds < 1:
             raise InputError("the strategy's start has no num_rounds; say how many there are: Compressed(…, rounds=…)")
         with self.running(grid, rounds, initial) as compressed:
-            instead = {id(initial): None if initial is None else in_float32(initial)}
+            begins = self.now.made or initial
+            instead = {id(initial): None if begins is None else in_float32(begins)}
             if callable(evaluate := given.get("evaluate_fn")):
                 instead[id(evaluate)] = self._evaluating_what_clients_hold(evaluate)
             others: list[Any] = [instead.get(id(value), value) for value in args]
             named: dict[str, Any] = {name: instead.get(id(value), value) for name, value in kwargs.items()}
             result = self.strategy.start(compressed, *others, **named)
+            if self.resumption is not None:
+                self.resumption.save()
+                self.resumption.complete(result)
         self._finish(grid)
         return self._as_it_began(result)
 
@@ -167,7 +182,7 @@ class Compressed(Strategy):
         def evaluate_held(server_round: int, arrays: ArrayRecord) -> Any:
             return evaluate(server_round, self.training.as_held(arrays))
 
-        return evaluate_held
+        return evaluate_held if self.resumption is None else partial(self.resumption.evaluate, evaluate_held)
 
     @contextmanager
     def running(self, grid: Grid, rounds: int, initial: ArrayRecord | None = None) -> Iterator[Grid]:
@@ -179,20 +194,31 @@ class Compressed(Strategy):
         terms = self._terms(rounds, simulated=type(grid).__name__ == "InMemoryGrid")
         now = self.now = Rounds(strategy, Training(terms), initial, self.min_accepted, self.averaging, self.ledger)
         LOG.info("gammafl: %s, downlink: %s", self.description, self.downlink)
-        train, evaluate = strategy.aggregate_train, strategy.aggregate_evaluate
-        watched = {
-            "aggregate_train": lambda number, replies: now.aggregate(train, number, list(replies)),
-            "aggregate_evaluate": lambda number, replies: now.evaluate(evaluate, number, list(replies)),
-        }
-        attributes = vars(strategy)  # written to directly, as the strategy may be a frozen dataclass
-        before = {name: attributes[name] for name in watched if name in attributes}
-        attributes.update(watched)
-        try:
-            yield CompressedGrid(grid, now.write, now.read)
-        finally:
-            for name in watched:
-                del attributes[name]
-            attributes.update(before)
+        with ExitStack() as stack:
+            watched: dict[str, Callable[..., Any]]
+            if self.checkpoint is None:
+                self.resumption, write = None, now.write
+                watched = {
+                    "aggregate_train": partial(now.aggregate, strategy.aggregate_train),
+                    "aggregate_evaluate": partial(now.evaluate, strategy.aggregate_evaluate),
+                }
+            else:
+                stored = self.resumption = Resumption(self.checkpoint, strategy, self.stateless)
+                stack.enter_context(stored.begun(now, self._stored_terms(rounds), initial))
+                watched, write = stored.hooks(strategy), stored.write
+            attributes = vars(strategy)  # written to directly, as the strategy may be a frozen dataclass
+            before = {name: attributes[name] for name in watched if name in attributes}
+            attributes.update(watched)
+            try:
+                yield CompressedGrid(grid, write, now.read)
+            finally:
+                for name in watched:
+                    del attributes[name]
+                attributes.update(before)
+
+    def _stored_terms(self, rounds: int) -> StoredTerms:
+        down = self.downlink if isinstance(self.downlink, str) else describe(self.downlink)
+        return StoredTerms(method=self.description, rounds=rounds, local_steps=self.local_steps, downlink=down)
 
     def _require_half(self) -> None:
         """A server's half that knows all clients together is for FedAvg's sum of updates alone."""
@@ -220,6 +246,7 @@ class Compressed(Strategy):
             alike=is_flowers(self.strategy),
             plain=is_plain(self.strategy),
             simulated=simulated,
+            resumes=self.checkpoint is not None,
         )
 
     @property

@@ -1,9 +1,9 @@
 """What the server knows of one training over Flower: its terms, its model's tensors, and the round that is open."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, RecordDict
@@ -13,12 +13,15 @@ from gammafl.core import aggregate, kernels
 from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError, require
 from gammafl.core.method import Method
-from gammafl.core.stepsizes import Stepsize
+from gammafl.core.moment import Schedule
+from gammafl.core.stepsizes import Constant, Stepsize
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.server_exchange import Arrival, ServerExchange
+from gammafl.files.reading import checked
 from gammafl.flower.arrays import floats_in, floats_out, same_data
 from gammafl.flower.downlink import Downlink
-from gammafl.flower.layout import FLOATS, WHOLE, Layout
+from gammafl.flower.layout import FLOATS, WHOLE, Layout, LayoutFacts
+from gammafl.flower.packing import Packer, unpack
 from gammafl.methods.ways import Way
 
 LOG = logging.getLogger("flwr")
@@ -68,6 +71,8 @@ class Terms:
         return aggregate.LARGEST_MODEL if self.plain else 4 * LARGEST_SQUARED
 
     simulated: bool = False
+    resumes: bool = False
+    """Whether the server is stored, and may ask for a round again."""
 
 
 @dataclass(frozen=True)
@@ -137,8 +142,50 @@ class Training:
         """Another model that was sent, to some or to be evaluated."""
         self._parts: tuple[Layout, ServerExchange, Downlink] | None = None
 
-    def begin(self, layout: Layout, exchange: ServerExchange) -> None:
-        self._parts = layout, exchange, Downlink(self.terms.downlink, layout, exchange)
+    def begin(self, layout: Layout, stepsize: Stepsize, uploads: int | None) -> None:
+        """The tensors of the model are known, and γ; `uploads` is how many a round has, where that is known."""
+        terms = self.terms
+        exchange = ServerExchange(
+            terms.method,
+            Schedule(stepsize, terms.rounds * terms.local_steps),
+            layout.vector,
+            local_steps=terms.local_steps,
+            limits=terms.limits,
+            budget=terms.budget,
+            uploads=uploads,
+            largest=terms.largest_update,
+            say=lambda text: LOG.warning("gammafl: %s", text),
+        )
+        self._parts = layout, exchange, Downlink(terms.downlink, layout, exchange)
+
+    def state(self, packer: Packer) -> dict[str, Any]:
+        """What must outlive the process, of a training that has begun; a round that is open begins anew."""
+        layout, exchange, down = self._begun
+        return {
+            "layout": layout.facts(),
+            "fixed": packer.pack(dict(layout.fixed)),
+            "gamma": None if self.terms.stepsize is not None else exchange.schedule.ends[0],
+            "uploads": exchange.uploads,
+            "exchange": packer.pack(exchange.state_dict(copy=False)),
+            "several": self.several,
+            "key": None if self.last is None else self.last.key,
+            "down": down.state(packer, None if self.last is None else self.last.record),
+        }
+
+    def restore(self, saved: Mapping[str, Any], tensors: Mapping[str, Any], record: ArrayRecord) -> None:
+        """The training that `state` was taken of; `record` is the strategy's model."""
+        fixed = unpack(saved["fixed"], tensors)
+        layout = Layout.from_facts(
+            checked(LayoutFacts, saved["layout"]), {name: array.data for name, array in fixed.items()}
+        )
+        stepsize = Constant(saved["gamma"]) if self.terms.stepsize is None else self.terms.stepsize
+        self.begin(layout, stepsize, saved["uploads"])
+        self.exchange.load_state_dict(unpack(saved["exchange"], tensors))
+        self.exchange.asked.clear()  # the round that was open begins anew
+        self.several = saved["several"]
+        if saved["key"] is not None:
+            self.last = self.base(record, saved["key"])
+        self.down.restore(saved["down"], tensors, record)
 
     @property
     def begun(self) -> bool:

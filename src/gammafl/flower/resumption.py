@@ -1,0 +1,225 @@
+"""A training that is stored after each round. After a restart, rounds that are done are passed over.
+
+The strategy's own `start` runs again from its first round. For a round that is done nothing is sent, and nothing is
+aggregated: to `start` it looks like a round in which no client answered, and the last of them gives the stored model.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from gammafl.core.errors import GammaflError, require
+from gammafl.flower.checkpoint import ELSEWHERE, Checkpoint, Stored, Terms, unusable
+from gammafl.flower.outgoing import Nodes
+from gammafl.flower.packing import Packer, unpack
+from gammafl.flower.rounds import Rounds
+from gammafl.flower.strategy_state import StrategyState
+
+LOG = logging.getLogger("flwr")
+
+Metrics = dict[str, dict[int, MetricRecord]]
+METRICS = ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_metrics_serverapp")
+"""The attributes of Flower's `Result` that hold metrics by round."""
+
+TRAIN, EVALUATE, SERVER = METRICS
+
+
+class Resumption:
+    """Stores the rounds of a strategy in `directory`, and goes on from what is stored there.
+
+    What a round depends on is on the disk before any message of it leaves.
+    """
+
+    def __init__(self, directory: Path, strategy: Strategy, stateless: Collection[str]) -> None:
+        self._checkpoint = Checkpoint(directory)
+        self._state = StrategyState(strategy, stateless)
+        self._stored: Stored | None = None
+        self.done = self._aggregated = 0
+        """The last round that was done when this process began, and that is done now."""
+        self._due = True
+        """Whether something has changed that is not stored."""
+        self._configs: dict[str, Config] = {TRAIN: Config(), EVALUATE: Config()}
+        self._metrics: Metrics = {name: {} for name in METRICS}
+
+    @contextmanager
+    def begun(self, now: Rounds, terms: Terms, initial: ArrayRecord | None) -> Iterator[None]:
+        """While it lasts, the directory belongs to this process. `now` goes on from what is stored there."""
+        self._now, self._terms = now, terms
+        with self._checkpoint.locked():
+            self._stored = stored = self._checkpoint.read(terms)
+            if stored is not None:
+                self._restore(stored)
+                self._require_same_model(initial)
+            yield
+
+    def _restore(self, stored: Stored) -> None:
+        facts, tensors = stored.facts, stored.tensors
+        try:
+            self._now.restore(facts.rounds, tensors)
+            for name, packed in facts.hooks["configs"].items():
+                self._configs[name].changes = unpack(packed, tensors)
+            for name, packed in facts.hooks["metrics"].items():
+                self._metrics[name] = unpack(packed, tensors)
+        except (KeyError, TypeError, ValueError, AttributeError, GammaflError) as error:
+            raise unusable(self._checkpoint.file, error) from None
+        self.done = self._aggregated = facts.done
+        left = self._terms.rounds - self.done
+        LOG.info("gammafl: %d rounds are done (%s), %d are left", self.done, self._checkpoint.file, left)
+        if left <= 0:
+            LOG.warning("gammafl: the training is over; remove %s to begin anew", self._checkpoint.file)
+
+    def _require_same_model(self, initial: ArrayRecord | None) -> None:
+        layout = self._now.training.layout
+        same = initial is None or (
+            tuple(initial) == layout.names
+            and all(tuple(initial[n].shape) == layout.shape(n) for n in layout.names if n not in layout.fixed)
+        )
+        require(
+            same,
+            f"{self._checkpoint.file} is of a model with other tensors. Remove it to begin anew, or {ELSEWHERE}",
+        )
+
+    def _restore_strategy(self) -> None:
+        """Once, after whatever `start` does before the first round that is left."""
+        stored, self._stored = self._stored, None
+        if stored is not None and self.done:
+            self._state.restore(stored.facts.strategy, stored.tensors)
+
+    @property
+    def _passing(self) -> bool:
+        """Whether the rounds that `start` plays are done already."""
+        return self._stored is not None and self.done > 0
+
+    def hooks(self, strategy: Strategy) -> dict[str, Callable[..., Any]]:
+        """What the strategy does in a round, by name."""
+        return {
+            "configure_train": partial(self.configure, TRAIN, strategy.configure_train),
+            "aggregate_train": partial(self.aggregate_train, strategy.aggregate_train),
+            "configure_evaluate": partial(self.configure, EVALUATE, strategy.configure_evaluate),
+            "aggregate_evaluate": partial(self.aggregate_evaluate, strategy.aggregate_evaluate),
+        }
+
+    # --- what the strategy does in a round ----------------------------------------------------------------
+
+    def write(self, messages: list[Message], connected: Nodes, timeout: float | None) -> list[Message]:
+        """`Rounds.write`, and what the messages depend on is stored; of rounds that are done nothing is sent."""
+        if self._passing:
+            return []
+        written = self._now.write(messages, connected, timeout)
+        self.save()
+        return written
+
+    def configure(
+        self,
+        kind: str,
+        original: Callable[..., Iterable[Message]],
+        server_round: int,
+        arrays: ArrayRecord,
+        config: ConfigRecord,
+        grid: Grid,
+    ) -> Iterable[Message]:
+        """The strategy's `configure_train` or `configure_evaluate`."""
+        if server_round < self.done or (kind == TRAIN and server_round == self.done):
+            return []
+        self._restore_strategy()
+        self._configs[kind].meet(config)
+        self.save()
+        return original(server_round, arrays, config, grid)
+
+    def aggregate_train(
+        self, original: Callable[..., Any], server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        if server_round < self.done:
+            return None, None
+        if server_round == self.done and self._stored is not None:
+            self._restore_strategy()
+            return self._now.made, None
+        arrays, metrics = self._now.aggregate(original, server_round, list(replies))
+        self._aggregated, self._due = server_round, True
+        self._note(TRAIN, server_round, metrics)
+        return arrays, metrics
+
+    def aggregate_evaluate(
+        self, original: Callable[..., Any], server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        if server_round < self.done:
+            return None
+        metrics: MetricRecord | None = self._now.evaluate(original, server_round, list(replies))
+        self._note(EVALUATE, server_round, metrics)
+        return metrics
+
+    def evaluate(
+        self, original: Callable[..., MetricRecord | None], server_round: int, arrays: ArrayRecord
+    ) -> MetricRecord | None:
+        """The app's `evaluate_fn`."""
+        if server_round < self.done:
+            return None
+        metrics = original(server_round, arrays)
+        self._note(SERVER, server_round, metrics)
+        return metrics
+
+    def _note(self, kind: str, server_round: int, metrics: Any) -> None:
+        if isinstance(metrics, MetricRecord):
+            self._metrics[kind][server_round] = metrics
+
+    def complete(self, result: Any) -> None:
+        """Puts the metrics of rounds that were passed over into the result."""
+        if isinstance(result, Result):
+            for name, by_round in self._metrics.items():
+                there = getattr(result, name)
+                there.update({number: by_round[number] for number in sorted(by_round.keys() - there.keys())})
+
+    # --- the disk -----------------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Stores what has changed since the last time."""
+        if not self._due or not self._now.training.begun:
+            return
+        packer = Packer()
+        facts = {
+            "terms": self._terms.model_dump(),
+            "done": self._aggregated,
+            "rounds": self._now.state(packer),
+            "strategy": self._state.pack(packer),
+            "hooks": {
+                "configs": {name: packer.pack(config.changes) for name, config in self._configs.items()},
+                "metrics": {name: packer.pack(metrics) for name, metrics in self._metrics.items()},
+            },
+        }
+        self._checkpoint.write(facts, packer)
+        self._due = False
+
+
+class Config:
+    """A config that `start` hands from round to round: what the strategy has changed of it since the first."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, Any] | None = None
+        self._now = ConfigRecord()
+        self._restored: dict[str, Any] = {}
+
+    def meet(self, config: ConfigRecord) -> None:
+        """`config` as it is before the strategy sees it in a round; the first time, with what was restored."""
+        if self._first is None:
+            self._first = dict(config)
+            config.update(self._restored)
+        self._now = config
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        if self._first is None:
+            return self._restored
+        first = self._first
+        changed = {key for key, value in self._now.items() if key in self._restored or first.get(key) != value}
+        return {key: self._now[key] for key in sorted(changed)}
+
+    @changes.setter
+    def changes(self, restored: dict[str, Any]) -> None:
+        self._restored = restored

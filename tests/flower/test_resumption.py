@@ -1,0 +1,339 @@
+"""A ServerApp that dies is started again, and the training ends with the model that it would have ended with."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp import strategy as flower
+from flwr.serverapp.strategy import FedAvg, Result
+
+import gammafl as gf
+import gammafl.flower
+from gammafl.core.arrays import Vector
+from gammafl.federated.server_exchange import ServerExchange
+from gammafl.files import tensor_files
+from gammafl.flower import checkpoint as checkpoints
+from tests.flower.books import check_books
+from tests.flower.grid import InProcessGrid
+from tests.flower.problem import quadratic_app, strategy, to_record
+from tests.flower.test_strategies import DIM, NODES, STRATEGIES, app_with, record_of, vector_of
+from tests.problems import METHODS, Quadratic
+
+ROUNDS = 6
+
+
+class DeadError(BaseException):
+    """Nobody catches it, as nobody catches kill -9."""
+
+
+class Deadly(InProcessGrid):
+    """The ServerApp dies at its `deaths`: before a message is sent, or after so many replies have come."""
+
+    def __init__(self, app: Any, nodes: int, deaths: Iterable[int] = ()) -> None:
+        super().__init__(app, nodes)
+        self.steps, self.deaths = 0, set(deaths)
+
+    def live(self) -> None:
+        self.steps += 1
+        if self.steps in self.deaths:
+            raise DeadError
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        self.live()
+        replies: list[Message] = []
+        for message in messages:
+            replies += super().send_and_receive([message], timeout=timeout)
+            self.live()
+        return replies
+
+
+def restarted(grid: Deadly, start: Callable[[], Any]) -> Any:
+    """What `start` gives in the end, started again after each death."""
+    for _ in range(200):
+        try:
+            return start()
+        except DeadError:
+            continue
+    raise AssertionError("it never ends")
+
+
+def play(
+    folder: Path, make: Callable[[], Any], deaths: Iterable[int] = (), rounds: int = ROUNDS, **settings: Any
+) -> Any:
+    """(the strategy, the result, the grid) of a training with NODES clients that all take part."""
+    mods = settings.pop("mods", [])
+    grid = Deadly(app_with([gammafl.flower.compress(folder / "clients"), *mods]), NODES, deaths)
+    chosen: Any = None
+    starts = 0
+
+    def start() -> Result:
+        nonlocal chosen, starts
+        starts += 1
+        chosen = gammafl.flower.Compressed(make(), checkpoint=folder / "server", **settings)
+        begins = record_of(np.full(DIM, starts - 1, np.float32))  # as an app that draws its first model anew
+        return chosen.start(
+            grid,
+            begins,
+            rounds,
+            train_config=ConfigRecord({"lr": 0.2}),
+            evaluate_fn=lambda number, arrays: MetricRecord({"sum": float(vector_of(arrays).sum())}),
+        )
+
+    result = restarted(grid, start)
+    return chosen, result, grid
+
+
+def same_but(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> None:
+    """Histories tell the same of what counted."""
+    for key in ("round", "clients", "kept", "uplink_bytes", "asked"):
+        assert [record[key] for record in one] == [record[key] for record in other], key
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "plain": {"method": "top-k:keep=0.1"},
+    "both directions": {"method": "gamma-fedht-q:keep=0.1", "downlink": "top-k:keep=0.3"},
+    "changes": {"method": "top-k:keep=0.1", "downlink": "changes"},
+    "shifts of each": {"method": "gamma-fedht-s:keep=0.1,server=each,level=paper"},
+    "shifts of all": {"method": "gamma-fedht-s:keep=0.1,server=sum,level=paper"},
+    "momentum": {"method": "dgc:keep=0.1"},
+    "level run and a budget": {"method": "gamma-fedht:keep=0.1,level=run", "budget": "4 kB/run"},
+    "averaged": {"method": "gamma-fedht:keep=0.1", "averaging": "tail"},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_server_that_dies_anywhere_ends_with_the_same_model(way: str, tmp_path: Path) -> None:
+    alone, expected, grid = play(tmp_path / "alone", FedAvg, **WAYS[way])
+    deaths = np.random.default_rng(7).choice(np.arange(1, 3 * grid.steps), 12, replace=False)
+    chosen, result, _ = play(tmp_path / "killed", FedAvg, deaths.tolist(), **WAYS[way])
+    np.testing.assert_array_equal(vector_of(result.arrays), vector_of(expected.arrays))
+    same_but(chosen.history, alone.history)
+    if WAYS[way].get("averaging"):
+        np.testing.assert_array_equal(vector_of(chosen.averaged_arrays), vector_of(alone.averaged_arrays))
+    assert {**result.train_metrics_clientapp}.keys() == {*range(1, ROUNDS + 1)}
+    assert result.evaluate_metrics_serverapp == expected.evaluate_metrics_serverapp
+    assert result.evaluate_metrics_clientapp == expected.evaluate_metrics_clientapp
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_any_strategy_goes_on_as_if_nothing_had_happened(name: str, tmp_path: Path) -> None:
+    make, mods = STRATEGIES[name]
+    _, expected, grid = play(tmp_path / "alone", make, method="fedavg", mods=mods)
+    deaths = range(3, 2 * grid.steps, 7)
+    _, result, _ = play(tmp_path / "killed", make, deaths, method="fedavg", mods=mods)
+    np.testing.assert_array_equal(vector_of(result.arrays), vector_of(expected.arrays))
+
+
+class Decaying(FedAvg):
+    """As an example of Flower's: halves the learning rate of the config it is given, and remembers the best model."""
+
+    best = 1e9
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        if server_round % 2 == 0:
+            config["lr"] *= 0.5  # type: ignore[operator]
+        return super().configure_train(server_round, arrays, config, grid)
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        metrics = super().aggregate_evaluate(server_round, replies)
+        assert metrics is not None
+        self.best = min(self.best, float(metrics["distance"]))  # type: ignore[arg-type]
+        return metrics
+
+
+def rates(grid: InProcessGrid) -> dict[int, set[float]]:
+    found: dict[int, set[float]] = {}
+    for message in grid.sent:
+        config: Any = message.content.config_records.get("config", {})
+        if message.metadata.message_type == "train" and "lr" in config:
+            found.setdefault(int(config["server-round"]), set()).add(config["lr"])
+    return found
+
+
+def test_what_a_strategy_changes_in_its_config_is_remembered(tmp_path: Path) -> None:
+    alone, _, grid = play(tmp_path / "alone", Decaying, method="top-k:keep=0.1")
+    chosen, _, killed = play(tmp_path / "killed", Decaying, range(5, 3 * grid.steps, 11), method="top-k:keep=0.1")
+    assert rates(killed) == rates(grid) == {1: {0.2}, 2: {0.1}, 3: {0.1}, 4: {0.05}, 5: {0.05}, 6: {0.025}}
+    assert chosen.best == alone.best < 1e9
+
+
+def test_a_finished_training_gives_its_result_again_and_sends_nothing(tmp_path: Path) -> None:
+    _, expected, _ = play(tmp_path, FedAvg, method="top-k:keep=0.1")
+    _, result, grid = play(tmp_path, FedAvg, method="top-k:keep=0.1")
+    np.testing.assert_array_equal(vector_of(result.arrays), vector_of(expected.arrays))
+    kinds = [message.metadata.message_type for message in grid.sent]
+    assert "train" not in kinds, "the last model may be evaluated again"
+
+
+def test_clients_that_die_with_the_server_lose_nothing(tmp_path: Path) -> None:
+    """Node and server die together, the node comes back under another address, and has its disk."""
+    _, expected, grid = play(tmp_path / "alone", FedAvg, method="top-k:keep=0.1")
+    folder = tmp_path / "killed"
+    deadly = Deadly(app_with([gammafl.flower.compress(folder / "clients")]), NODES, range(4, 3 * grid.steps, 9))
+
+    def start() -> Result:
+        chosen = gammafl.flower.Compressed(FedAvg(), "top-k:keep=0.1", checkpoint=folder / "server")
+        try:
+            return chosen.start(
+                deadly, record_of(np.zeros(DIM, np.float32)), ROUNDS, train_config=ConfigRecord({"lr": 0.2})
+            )
+        except DeadError:
+            for node in list(deadly.contexts)[::2]:
+                deadly.restart(node, node + 1000)
+            raise
+
+    result = restarted(deadly, start)
+    np.testing.assert_allclose(vector_of(result.arrays), vector_of(expected.arrays), atol=1e-5)
+
+
+@pytest.fixture
+def stored(monkeypatch: pytest.MonkeyPatch) -> dict[str, Vector]:
+    """Client → the sum of its updates that are in a model on the disk."""
+    sums: dict[str, Vector] = {}
+    pending: list[tuple[str, Vector]] = []
+    count, write, read = ServerExchange.count, checkpoints.Checkpoint.write, checkpoints.Checkpoint.read
+
+    def counted(exchange: ServerExchange, arrivals: Any) -> None:
+        pending.extend((arrival.answer.name, arrival.update.dense().astype(np.float64)) for arrival in arrivals)
+        count(exchange, arrivals)
+
+    def written(*args: Any) -> None:
+        write(*args)
+        for client, update in pending:
+            sums[client] = sums.get(client, 0) + update
+        pending.clear()
+
+    def restarting(*args: Any) -> Any:
+        pending.clear()  # it counted in a model that is gone
+        return read(*args)
+
+    monkeypatch.setattr(ServerExchange, "count", counted)
+    monkeypatch.setattr(checkpoints.Checkpoint, "write", written)
+    monkeypatch.setattr(checkpoints.Checkpoint, "read", restarting)
+    return sums
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_with_clients_picked_and_uploads_lost_as_well_nothing_is_lost_or_counted_twice(
+    name: str, tmp_path: Path, stored: dict[str, Vector]
+) -> None:
+    """What a client computed is in the stored model, or on its disk."""
+    chance, task = np.random.default_rng(5), Quadratic()
+    grid = Deadly(quadratic_app(task, tmp_path / "clients"), 4, range(5, 400, 13))
+    grid.fate = lambda message, reply: reply if chance.random() > 0.2 else None
+    chosen: Any = None
+
+    def start() -> Result:
+        nonlocal chosen
+        chosen = strategy(method=METHODS[name], checkpoint=tmp_path / "server")
+        return chosen.start(grid, to_record(task, np.zeros(50, np.float32)), 20)
+
+    restarted(grid, start)
+    assert grid.steps > min(grid.deaths)
+    check_books(task, tmp_path / "clients", chosen, stored, "0123")
+
+
+# --- what can't go on ---------------------------------------------------------------------------------------
+
+
+def begin(folder: Path, rounds: int = 2, **settings: Any) -> Result:
+    grid = InProcessGrid(app_with([gammafl.flower.compress(folder / "clients")]), NODES)
+    options = {"method": "top-k:keep=0.1"} | settings
+    chosen = gammafl.flower.Compressed(options.pop("strategy", FedAvg()), checkpoint=folder / "server", **options)
+    return chosen.start(grid, record_of(np.zeros(DIM, np.float32)), rounds)
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"method": "top-k:keep=0.2"}, "method"),
+        ({"rounds": 3}, "rounds"),
+        ({"local_steps": 5}, "local_steps"),
+        ({"downlink": "changes"}, "downlink"),
+    ],
+)
+def test_another_training_does_not_go_on_from_this_one(changed: dict[str, Any], named: str, tmp_path: Path) -> None:
+    begin(tmp_path)
+    with pytest.raises(gf.InputError, match=f"another training: its {named} is .* Remove it to begin anew"):
+        begin(tmp_path, **changed)
+
+
+def test_another_model_does_not_go_on_from_this_one(tmp_path: Path) -> None:
+    begin(tmp_path)
+    grid = InProcessGrid(app_with([gammafl.flower.compress(tmp_path / "clients")]), NODES)
+    chosen = gammafl.flower.Compressed(FedAvg(), "top-k:keep=0.1", checkpoint=tmp_path / "server")
+    with pytest.raises(gf.InputError, match="other tensors"):
+        chosen.start(grid, ArrayRecord({"w": record_of(np.zeros(DIM, np.float32))["a.weight"]}), 2)
+
+
+def test_a_damaged_checkpoint_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    begin(tmp_path)
+    file = tmp_path / "server" / "server.safetensors"
+    whole = file.read_bytes()
+    for damaged in (whole[:-1], whole[: len(whole) // 2], b"", whole[:-40] + b"x" * 40):
+        file.write_bytes(damaged)
+        with pytest.raises(gf.InputError, match=r"server.safetensors can't be used"):
+            begin(tmp_path)
+        assert file.read_bytes() == damaged
+
+
+def test_a_forged_checkpoint_is_refused_in_one_line(tmp_path: Path) -> None:
+    begin(tmp_path)
+    file = tmp_path / "server" / "server.safetensors"
+    facts, tensors = tensor_files.read(file)
+    stored = dict(tensors)
+    for key in ("arrays", "training", "average", "history", "failures", "told", "ledger_bytes"):
+        for value in (None, "x", {"$": "dict"}, [1], {"$": "array", "at": "99"}):
+            forged = {**facts, "rounds": {**facts["rounds"], key: value}}
+            tensor_files.replace(file, stored, forged)
+            if (key, value) == ("average", None):
+                continue
+            with pytest.raises(gf.InputError, match=r"^[^\n]*can't be used[^\n]*$"):
+                begin(tmp_path)
+
+
+def test_a_strategy_that_can_not_be_stored_is_named_before_anything_is_sent(tmp_path: Path) -> None:
+    strategy: Any = FedAvg()
+    strategy.tracker = object()
+    with pytest.raises(gf.InputError, match=r"tracker, a builtins.object.*stateless=\['tracker'\]"):
+        begin(tmp_path, strategy=strategy)
+    begin(tmp_path, strategy=strategy, stateless=["tracker"])
+
+
+def test_two_servers_do_not_share_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "LOCK_SECONDS", 0.0)
+    with checkpoints.Checkpoint(tmp_path / "server").locked(), pytest.raises(gf.InputError, match="another ServerApp"):
+        begin(tmp_path)
+
+
+def test_the_checkpoint_is_for_its_owner_alone(tmp_path: Path) -> None:
+    begin(tmp_path)
+    assert [path.stat().st_mode & 0o077 for path in (tmp_path / "server").rglob("*")] == [0, 0]
+
+
+def test_the_ledger_has_each_round_once(tmp_path: Path) -> None:
+    _, _, grid = play(tmp_path / "alone", FedAvg, method="top-k:keep=0.1", ledger=tmp_path / "alone.jsonl")
+    play(
+        tmp_path / "killed",
+        FedAvg,
+        range(3, 3 * grid.steps, 8),
+        method="top-k:keep=0.1",
+        ledger=tmp_path / "killed.jsonl",
+    )
+    lines = [(tmp_path / name).read_text().splitlines() for name in ("alone.jsonl", "killed.jsonl")]
+    assert len(lines[0]) == len(lines[1]) == ROUNDS
+
+
+def test_without_a_checkpoint_clients_store_no_replies(tmp_path: Path) -> None:
+    app = app_with([gammafl.flower.compress(tmp_path)])
+    gammafl.flower.Compressed(flower.FedAvg(), "top-k:keep=0.1").start(
+        InProcessGrid(app, NODES), record_of(np.zeros(DIM, np.float32)), 2
+    )
+    for path in tmp_path.rglob("*.state"):
+        assert "reply" not in tensor_files.read(path)[0]
