@@ -15,7 +15,7 @@ from tests.core.test_wire import VERSION_1
 ROOT = Path(__file__).parents[2]
 TINY = {
     "fuzz": "--inputs 20000 --jobs 1",
-    "kill": "--kills 6 --iterations 40",
+    "kill": "--kills 12 --iterations 40",
     "soak": "--rounds 1500",
     "faults": "--task logistic-mini --seeds 1 --iterations 200 --tolerance 40 --jobs 1",
     "apps": "--apps evaluate --keeps 0.1 --seeds 1 --rounds 6 --jobs 1 --out /dev/null",
