@@ -162,6 +162,10 @@ class Deployment:
 
     def _start_link(self) -> None:
         self.port = free_port()
+        self.start_link()
+
+    def start_link(self) -> None:
+        """At its port, with what its database has: once more, if it died."""
         (self.directory / "home").mkdir(exist_ok=True)
         (self.directory / "home" / "config.toml").write_text(
             f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "127.0.0.1:{self.port}"\n'
@@ -170,7 +174,7 @@ class Deployment:
         self.link = self.start(
             "superlink", "flower-superlink", "--host", "127.0.0.1", "--port", str(self.port),
             "--ssl-ca-certfile", "ca.crt", "--ssl-certfile", "server.crt", "--ssl-keyfile", "server.key",
-            "--enable-supernode-auth", "--disable-runtime-dependency-installation",
+            "--enable-supernode-auth", "--disable-runtime-dependency-installation", "--database", "superlink.db",
         )  # fmt: skip
         trusted = ssl.create_default_context(cafile=self.directory / "ca.crt")
         self._wait("superlink", lambda: _answers(f"https://127.0.0.1:{self.port}/health", trusted), START_SECONDS)

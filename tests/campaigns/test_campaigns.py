@@ -10,24 +10,29 @@ import pytest
 import gammafl as gf
 from gammafl.core.wire import MARK, POSITIONS, VALUES, WHOLE
 from tests.campaigns import fuzz, mutations, soak
+from tests.campaigns.__main__ import CAMPAIGNS, PAGE, row, with_rows
 from tests.core.test_wire import VERSION_1
 
 ROOT = Path(__file__).parents[2]
-TINY = {
-    "fuzz": "--inputs 20000 --jobs 1",
-    "kill": "--kills 12 --iterations 40",
-    "soak": "--rounds 1500",
-    "faults": "--task logistic-mini --seeds 1 --iterations 200 --tolerance 40 --jobs 1",
-    "apps": "--apps evaluate --keeps 0.1 --seeds 1 --rounds 6 --jobs 1 --out /dev/null",
-}
+TINY = {name: campaign.command(name, is_tiny=True) for name, campaign in CAMPAIGNS.items()}
+APPS = "-m tests.campaigns.apps --apps evaluate --keeps 0.1 --seeds 1 --rounds 6 --jobs 1 --out /dev/null"
 
 
-@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize("name", [*TINY, "apps"])
 def test_a_campaign_runs_and_ends_with_its_count_and_verdict(name: str) -> None:
-    command = [sys.executable, "-m", f"tests.campaigns.{name}", *TINY[name].split()]
+    command = TINY.get(name) or [sys.executable, *APPS.split()]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1].startswith(f"{name}: PASSED: ")
+
+
+def test_the_page_has_a_row_for_each_campaign_and_a_new_one_takes_the_place_of_the_old() -> None:
+    page = PAGE.read_text()
+    assert all(f"tests.campaigns.{name} " in page for name in CAMPAIGNS)
+    changed = with_rows(page, {"soak": row("soak", "FAILED: it leaks", "2000-01-01")})
+    assert "FAILED: it leaks (2000-01-01)" in changed
+    assert len(changed.splitlines()) == len(page.splitlines())
+    assert with_rows(page, {}) == page
 
 
 def test_a_batch_is_a_function_of_its_seed_and_number() -> None:

@@ -24,10 +24,11 @@ def killer(message: Message, context: Context, call_next: Callable[[Message, Con
         return Message(RecordDict(), reply_to=message)
     directory = Path(str(context.run_config["directory"]))
     now = (int(context.node_config["partition-id"]), int(message.content["config"]["server-round"]))  # type: ignore[arg-type]
-    if now == ON_RECEIPT:
+    dies = bool(context.run_config["dies"])
+    if dies and now == ON_RECEIPT:
         die_once(directory / "killed-on-receipt")
     reply = call_next(message, context)
-    if now == AFTER_STORING:
+    if dies and now == AFTER_STORING:
         die_once(directory / "killed-after-storing")
     return reply
 
@@ -46,10 +47,11 @@ app = ClientApp(mods=[killer, gammafl.flower.compress()])
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """A random step, written down."""
+    """A random step, written down; `repeatable`: a function of client and round."""
     model = message.content["arrays"]["model"].numpy()  # type: ignore[union-attr]
-    delta = (np.random.default_rng().integers(-512, 513, model.size) / 64).astype(np.float32)
-    partition = context.node_config["partition-id"]
+    partition, number = context.node_config["partition-id"], message.content["config"]["server-round"]
+    seed = [int(partition), int(number)] if context.run_config["repeatable"] else None  # type: ignore[arg-type]
+    delta = (np.random.default_rng(seed).integers(-512, 513, model.size) / 64).astype(np.float32)
     with (Path(str(context.run_config["directory"])) / f"computed-{partition}").open("ab") as file:
         file.write(delta.tobytes())
     content = RecordDict(

@@ -36,7 +36,7 @@ def main(grid: Grid, context: Context) -> None:
     directory = Path(str(settings["directory"]))
     write_down(directory)
     inner = FedAvg(fraction_evaluate=0.0, min_train_nodes=2, min_available_nodes=2)
-    strategy = gammafl.flower.Compressed(inner, method=gf.TopK(20))
+    strategy = gammafl.flower.Compressed(inner, method=gf.TopK(20), checkpoint=str(settings["checkpoint"]) or None)
     result = strategy.start(
         grid,
         ArrayRecord({"model": Array(np.zeros(DIM, np.float32))}),
