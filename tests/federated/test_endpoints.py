@@ -163,17 +163,56 @@ def test_both_sides_must_mean_the_same() -> None:
         gf.Client("a", "top-k:k=2", like=model).encode(model, {"v": model["w"]}, server.offer("a"))
 
 
-def test_an_offer_is_answered_once_and_an_old_upload_does_not_count() -> None:
+def test_an_offer_that_comes_again_gets_the_same_upload_and_counts_once() -> None:
     server, client = gf.Server("fedavg", SCHEDULE, like=DIM), gf.Client("a", "fedavg", like=DIM)
     model, (delta,) = np.zeros(DIM, np.float32), vectors(1, DIM)
     offer = server.offer("a")
     upload = client.encode(model, model - delta, offer)
+    repeated = client.encode(model, model - 2 * delta, offer)
+    assert server.accept("a", repeated)
+    with pytest.raises(gf.WireError, match="second upload in one round"):
+        server.accept("a", upload)
+    server.step(model)
+    np.testing.assert_array_equal(model, -delta)
+    assert client.begin(model, server.offer("a")) is not None
     with pytest.raises(gf.InputError, match="too late"):
-        client.encode(model, model - delta, offer)
+        client.encode(model, model - delta, offer.model_copy(update={"round": 0}))
+
+
+def test_an_old_upload_does_not_count() -> None:
+    server, client = gf.Server("fedavg", SCHEDULE, like=DIM), gf.Client("a", "fedavg", like=DIM)
+    model, (delta,) = np.zeros(DIM, np.float32), vectors(1, DIM)
+    upload = client.encode(model, model - delta, server.offer("a"))
     server.step(model)
     with pytest.raises(gf.WireError, match="round 1 in round 2"):
         server.accept("a", upload)
     assert not model.any()
+
+
+@pytest.mark.parametrize("method", ["fedavg", "top-k:k=5", "gamma-fedht-q:keep=0.1", "dgc:keep=0.1", "ef21:keep=0.1"])
+def test_a_server_that_dies_in_any_round_gives_the_same_model(method: str) -> None:
+    """It goes back to what it stored after the round before; its clients do not."""
+
+    def train(dies: bool) -> Vector:
+        server = gf.Server(method, SCHEDULE, like=DIM)
+        clients = [gf.Client(name, method, like=DIM) for name in "abc"]
+        model = np.zeros(DIM, np.float32)
+        for number in range(6):
+            stored, before = server.state_dict(), model.copy()
+            for asked in range(2 if dies else 1):
+                if asked:
+                    server, model = gf.Server(method, SCHEDULE, like=DIM), before
+                    server.load_state_dict(stored)
+                for i, client in enumerate(clients[: 2 if dies and not asked else 3]):
+                    offer = server.offer(client.name)
+                    start = client.begin(model, offer)
+                    rng = np.random.default_rng([number, i])
+                    trained = start - rng.normal(size=DIM).astype(np.float32) - np.float32(0.1) * start
+                    server.accept(client.name, client.encode(start, trained, offer), weight=i + 1)
+                server.step(model)
+        return model
+
+    np.testing.assert_array_equal(train(dies=True), train(dies=False))
 
 
 @given(data=st.binary(max_size=200), prefix=st.booleans())

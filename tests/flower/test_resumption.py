@@ -163,6 +163,28 @@ def test_what_a_strategy_changes_in_its_config_is_remembered(tmp_path: Path) -> 
     assert chosen.best == alone.best < 1e9
 
 
+class OwnStart(FedAvg):
+    """A `start` of one's own, that names its arguments, and keeps the model of each round."""
+
+    def start(self, grid: Grid, initial_arrays: ArrayRecord, num_rounds: int = 3, **others: Any) -> Result:  # type: ignore[override]
+        arrays, result, config = initial_arrays, Result(), ConfigRecord({"lr": 0.2})
+        self.models: dict[int, ArrayRecord] = {}
+        for number in range(1, num_rounds + 1):
+            messages = self.configure_train(server_round=number, arrays=arrays, config=config, grid=grid)
+            made, _ = self.aggregate_train(server_round=number, replies=grid.send_and_receive(messages))
+            if made is not None:
+                self.models[number] = result.arrays = arrays = made
+        return result
+
+
+def test_a_start_of_ones_own_goes_on_too_and_sees_no_wrong_model(tmp_path: Path) -> None:
+    alone, expected, grid = play(tmp_path / "alone", OwnStart, method="top-k:keep=0.1")
+    chosen, result, _ = play(tmp_path / "killed", OwnStart, range(5, 2 * grid.steps, 11), method="top-k:keep=0.1")
+    np.testing.assert_array_equal(vector_of(result.arrays), vector_of(expected.arrays))
+    for number, model in chosen.models.items():
+        np.testing.assert_array_equal(vector_of(model), vector_of(alone.models[number]))
+
+
 def test_a_finished_training_gives_its_result_again_and_sends_nothing(tmp_path: Path) -> None:
     _, expected, _ = play(tmp_path, FedAvg, method="top-k:keep=0.1")
     _, result, grid = play(tmp_path, FedAvg, method="top-k:keep=0.1")

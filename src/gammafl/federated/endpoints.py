@@ -89,29 +89,38 @@ class Client:
         """
         self._meet(offer)
         start = flatten(model, self.layout, "the server's model")
-        again, lost = self._state.settle(offer, self.name)
-        if lost is not None and not again:
-            start = start_after_loss(start, lost)
+        if not self._is_answered(offer):
+            again, lost = self._state.settle(offer, self.name)
+            if lost is not None and not again:
+                start = start_after_loss(start, lost)
         named = isinstance(model, Mapping) or hasattr(model, "state_dict")
         return self.layout.split(start) if named else start
 
     def encode(self, before: Any, after: Any, offer: Offer) -> bytes:
-        """The upload for a round of training that led from `before` to `after`; what is not sent is remembered."""
+        """The upload for a round of training that led from `before` to `after`; what is not sent is remembered.
+
+        To a round that was answered already, as a server asks for again that went back to its stored state, it is the
+        same upload: what was trained the second time is left out.
+        """
         self._meet(offer)
+        if self._is_answered(offer) and (sent := self._state.outbox.open) is not None:
+            return self._upload(sent, offer, again=True)
         delta = np.empty(self.layout.dim, np.float32)
         largest = kernels.difference(
             flatten(before, self.layout, "before"), flatten(after, self.layout, "after"), delta
         )
         again, _ = self._state.settle(offer, self.name)
         local = LocalUpdate(delta, 0.0, largest)
-        payload = self._state.send(local, offer, self.layout, self.name, again, self.budget)
-        answer = Answer(
-            name=self.name,
-            incarnation=self._state.incarnation,
-            round=offer.round,
-            **upload_facts(self._state, again),
-        )
-        return _closed(answer, payload)
+        return self._upload(self._state.send(local, offer, self.layout, self.name, again, self.budget), offer, again)
+
+    def _upload(self, payload: bytes, offer: Offer, again: bool) -> bytes:
+        state = self._state
+        facts = {"name": self.name, "incarnation": state.incarnation, "round": offer.round}
+        return _closed(Answer(**facts, **upload_facts(state, again)), payload)
+
+    def _is_answered(self, offer: Offer) -> bool:
+        """Whether the open upload is of this round."""
+        return offer.round == self._state.round and self._state.outbox.open is not None
 
     def _meet(self, offer: Offer) -> None:
         """The state that the offer is for; a clean one for another training, or where the server knows another."""
@@ -126,7 +135,7 @@ class Client:
             LOG.warning("gammafl: client %s starts clean: %s", self.name, reason)
             self._state = ClientState.new(self.method, self.layout.dim, offer.training, offer.round - 1)
         require(
-            offer.round > self._state.round,
+            offer.round > self._state.round or self._is_answered(offer),
             f"an offer of round {offer.round}, after an upload of round {self._state.round}: too late to answer",
         )
 
