@@ -2,8 +2,8 @@
 
     python -m tests.campaigns.deployed_kill [--kills N] [--rounds R] [--seed S]
 
-Every fourth kill takes a SuperNode with it, every eighth the SuperLink. In the end the model is that of a training that
-was left alone, to the bit.
+Every fourth kill takes a SuperNode with it, every eighth the SuperLink and all SuperNodes. In the end the model is that
+of a training that was left alone, to the bit.
 """
 
 import argparse
@@ -100,7 +100,10 @@ class Trainings:
         if number % 8 == 5:
             os.killpg(here.link.pid, signal.SIGKILL)
             here.link.wait()
+            for node in here.nodes:  # one that meets a relay without a SuperLink behind it waits for ever
+                node.kill()
             here.start_link()
+            self.kills["SuperNode"] += len(here.nodes)
             self.kills["SuperLink"] += 1
 
     def _server_app(self) -> list[int]:
