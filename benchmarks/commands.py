@@ -49,6 +49,24 @@ def wire(
         table.print()
 
 
+@app.command("context", epilog="Example:  python -m benchmarks context --tasks cnn-cifar10 --rounds 400")
+def context(
+    tasks: Annotated[str, typer.Option(help="Comma-separated.")] = "logistic-fmnist",
+    methods: Annotated[
+        str, typer.Option(help="Comma-separated; all of ternary values.")
+    ] = "gamma-fedht-q,gamma-fedht-s",
+    keep: Annotated[float, typer.Option(min=1e-6, max=1, help="The methods' kept fraction.")] = 0.01,
+    rounds: Annotated[int, typer.Option(min=0, help="Messages are of so many first rounds; 0: of a whole run.")] = 0,
+    messages: Annotated[int, typer.Option(min=1, help="About so many of them.")] = 100,
+) -> None:
+    """What a coder with contexts would save of messages that a run sends, in ideal code lengths."""
+    need_torch()
+    from benchmarks import context as bench
+
+    for table in bench.tables(words(tasks), words(methods), keep, rounds, messages):
+        table.print()
+
+
 @app.command("density", epilog="Example:  python -m benchmarks density --dims 10000000 --kept 0.001,0.01")
 def density(
     dims: Annotated[str, typer.Option(help="Comma-separated numbers of elements.")] = "10000000,20000000",

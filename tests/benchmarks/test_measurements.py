@@ -2,6 +2,7 @@
 
 import math
 import sys
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ import pytest
 import torch
 
 import gammafl as gf
-from benchmarks import compress, density, growth, measure, parts, scale, simulate, wire
+from benchmarks import compress, context, density, growth, measure, parts, scale, simulate, wire
 from benchmarks.measure import medians, show_seconds, verdict
 from benchmarks.ours import make_task
 from benchmarks.peers import work
 from gammafl.core import threads
 from gammafl.core.compressors import HardThreshold, TopK
+from gammafl.core.layout import Layout
 from gammafl.core.memory import Residual
 from gammafl.core.method import as_method
 from gammafl.core.moment import Moment
@@ -172,3 +174,43 @@ def test_the_loops_that_are_measured_are_those_that_train(monkeypatch: pytest.Mo
         np.testing.assert_allclose(bias, -times * slopes.sum(1), rtol=1e-5, atol=1e-6)
     names = [name for table in (parts.step_table(1), parts.upload_table(1)) for name, _ in table.rows]
     assert {"logits", "softmax and loss", "update of the weights", "decoding them"} <= set(names)
+
+
+LAYOUT = Layout.of({"weight": (4, 50), "bias": (4,)})
+
+
+def lengths_of(indices: Any, values: Any) -> dict[str, context.Length]:
+    update = gf.SparseUpdate(LAYOUT.dim, indices, values)
+    return context.lengths_of(update, len(gf.encode(update)), context.Places.of(LAYOUT))
+
+
+def test_lengths_with_contexts_are_those_of_a_code() -> None:
+    """Kraft: over all messages of a count, which the header tells, Σ 2^−bits is at most 1."""
+    places = context.Places.of(Layout.of({"weight": (2, 3), "bias": (2,)}))
+    dim, count = 8, 3
+    by_context = by_row = 0.0
+    for chosen in combinations(range(dim), count):
+        mask, negative = np.zeros(dim, np.int8), np.zeros(dim, np.int8)
+        mask[list(chosen)] = 1
+        rows = (np.array(chosen), dim, places.row, places.lengths, places.tensors)
+        by_row += 2.0 ** -context._row_bits(*rows)
+        for signs in product((0, 1), repeat=count):
+            negative[list(chosen)] = signs
+            by_context += 2.0 ** -sum(context._context_bits(mask, negative, places.tensor, places.row, *places.around))
+    assert 0 < by_context <= 1
+    assert 0 < by_row <= 1
+
+
+def test_contexts_save_nothing_of_what_is_scattered_and_much_of_what_is_in_one_row() -> None:
+    rng = np.random.default_rng(0)
+    scattered, row = np.sort(rng.choice(LAYOUT.dim, 40, replace=False)), np.arange(50, 90)
+    signs = rng.choice([-1.0, 1.0], 40)
+    for name in (context.ROWS, context.CONTEXTS):
+        assert lengths_of(scattered, signs)[name].size >= lengths_of(scattered, signs)[context.EVEN].size
+        assert lengths_of(row, signs)[name].size < 0.9 * lengths_of(row, signs)[context.EVEN].size
+
+
+def test_what_is_recorded_is_what_a_run_sends() -> None:
+    layout, updates, sizes = context.record("logistic-mini", "gamma-fedht-q", 0.01, 20, 10)
+    assert (layout.dim, len(updates)) == (10_250, 10)
+    assert [len(gf.encode(update)) for update in updates] == sizes

@@ -72,7 +72,7 @@ def test_client_and_server_agree_on_the_shift_whatever_is_lost(fates: Sequence[b
     if not any(fates):
         assert not pair.state["shift"].any()
     elif isinstance(pair.mirror, MirrorOfEach):
-        assert pair.mirror.vectors()["a"].tobytes() == pair.state["shift"].tobytes()
+        assert pair.mirror.shift_of("a").tobytes() == pair.state["shift"].tobytes()
     else:
         assert isinstance(pair.mirror, MirrorOfSum)
         np.testing.assert_allclose(pair.mirror.mean, pair.state["shift"], rtol=1e-5, atol=1e-5)
@@ -84,6 +84,38 @@ def test_what_a_client_computed_is_in_the_model_or_in_its_residual(fates: Sequen
     for number, (delta, arrives) in enumerate(zip(updates(seed, len(fates)), fates, strict=True)):
         pair.round(number, delta, arrives)
     np.testing.assert_allclose(pair.computed, pair.state["residual"] - pair.model, atol=1e-3)
+
+
+@given(FATES, st.integers(0, 9), st.floats(0, 1))
+def test_whatever_the_shift_is_the_residual_stays_within_the_threshold(
+    fates: Sequence[bool], seed: int, rate: float
+) -> None:
+    """So that bounds on the error of a hard threshold hold with shifts as they do without."""
+    pair = Pair(Method(gf.HardThreshold(0.5), Shifts(rate, "each")))
+    for number, delta in enumerate(updates(seed, len(fates))):
+        pair.round(number, delta, arrives=True)
+        assert np.abs(pair.state["residual"]).max() <= 0.5
+
+
+@given(FATES, st.sampled_from([0.02, 0.1, 0.5, 1.0]), st.sampled_from([Shifts(0.3, "each"), EF21(server_half="each")]))
+def test_a_mirror_of_few_entries_does_what_one_of_whole_vectors_does(
+    fates: Sequence[bool], kept: float, memory: Shifts
+) -> None:
+    rng, sparse, shift = np.random.default_rng(len(fates)), memory.server(DIM), np.zeros(DIM, np.float32)
+    assert isinstance(sparse, MirrorOfEach)
+    for counts in fates:
+        places = np.flatnonzero(rng.random(DIM) < kept)
+        one = Counted("a", gf.SparseUpdate(DIM, places, rng.standard_normal(places.size)), 1.0, 0.5, 1.0)
+        whole = np.float32(0.5) * shift
+        whole[places] += one.update.values
+        np.testing.assert_array_equal(sparse.update_of(one).dense(), whole)
+        if counts:
+            memory.follow(shift, one.update, one.step)
+            sparse.commit([one])
+            assert sparse.shift_of("a").tobytes() == shift.tobytes()
+            other = MirrorOfEach(memory, DIM)
+            other.restore(sparse.vectors(), sparse.shares)
+            assert other.shift_of("a").tobytes() == shift.tobytes()
 
 
 def test_a_shift_that_never_moves_is_error_feedback() -> None:
@@ -115,7 +147,8 @@ def test_shifts_wait_while_the_step_is_zero() -> None:
     pair.mirror.commit([Counted("a", decode(payload), 1.0, 0.0, 1.0)])
     assert len(decode(payload))
     assert not pair.state["shift"].any()
-    assert not pair.mirror.vectors()["a"].any()
+    assert isinstance(pair.mirror, MirrorOfEach)
+    assert not pair.mirror.shift_of("a").any()
 
 
 @reference("gamma-fedht-s")
@@ -198,14 +231,13 @@ def test_the_mean_shift_is_weighted_by_what_senders_weighed_when_they_first_coun
 
 def test_a_shift_stays_within_what_a_model_may_hold_whatever_is_sent() -> None:
     method = shifted(rate=1.0, server_half="each")
-    mirror = method.memory.server(3)
-    assert mirror is not None
+    mirror: Any = method.memory.server(3)
     huge = gf.SparseUpdate(3, [1], [3e38])
     for _ in range(20):
         mirror.commit([Counted("a", huge, 1.0, 1.0, 1.0)])
     model = np.zeros(3, np.float32)
     mirror.step(model, [Counted("a", huge, 1e-3, 1.0, 1.0)], 1.0, 1.0)
-    assert np.isfinite(mirror.vectors()["a"]).all()
+    assert np.isfinite(mirror.shift_of("a")).all()
     assert np.isfinite(model).all()
 
 
@@ -217,6 +249,18 @@ def test_a_mirror_takes_no_stored_value_that_no_shift_can_have(half: Any, value:
     stored = {name: np.array([0, value, 0], np.float32) for name in mirror.vectors()}
     with pytest.raises(ValueError, match="not finite"):
         mirror.restore(stored, mirror.shares)
+
+
+def test_a_mirror_takes_no_stored_message_that_no_shift_can_have() -> None:
+    mirror: Any = shifted(server_half="each").memory.server(9)
+    mirror.commit([Counted("a", gf.SparseUpdate(9, [1], [1.0]), 1.0, 1.0, 1.0)])
+    stored = mirror.vectors()["a"]
+    too_large, other = gf.SparseUpdate(9, [1], [3e38]), gf.SparseUpdate(8, [1], [1.0])
+    damaged = stored.copy()
+    damaged[-1] ^= 1
+    for wrong in (*(np.frombuffer(gf.encode(update), np.uint8) for update in (too_large, other)), damaged):
+        with pytest.raises(ValueError, match=r"too large|a model of 9|checksum"):
+            mirror.restore({"a": wrong}, mirror.shares)
 
 
 @pytest.mark.parametrize("half", ["each", "sum"])

@@ -109,7 +109,7 @@ def test_an_upload_that_is_sent_again_counts_with_the_step_of_the_round_it_was_m
     server.step(fleet.model)
     client.begin(fleet.model, server.offer("elsewhere"))
     assert isinstance(server._exchange.mirror, MirrorOfEach)
-    mirrored = server._exchange.mirror.vectors()[f"a {state.incarnation}"]
+    mirrored = server._exchange.mirror.shift_of(f"a {state.incarnation}")
     assert mirrored.tobytes() == state.outbox.memory.state()["shift"].tobytes()
 
 
@@ -177,6 +177,35 @@ def test_a_server_that_went_back_to_an_older_state_is_met_by_clean_clients(name:
     for client in fleet.clients.values():
         client.begin(fleet.model, fleet.server.offer(client.name))
         state = client._state
-        shift = mirror.vectors()[f"{client.name} {state.incarnation}"]
+        shift = mirror.shift_of(f"{client.name} {state.incarnation}")
         assert shift.any()
         assert shift.tobytes() == state.outbox.memory.state()["shift"].tobytes()
+
+
+@pytest.mark.parametrize("method", [METHODS["each"], gf.ef21(k=2, server="each")], ids=["shifts", "EF21"])
+def test_a_client_that_starts_clean_in_every_round_costs_what_it_sent(method: gf.Method) -> None:
+    """In memory, and in what a restart reads: not d floats for each of its incarnations."""
+    dim, rounds, sent = 100_000, 20, 0
+    server, model = gf.Server(method, SCHEDULE, like=dim), np.zeros(dim, np.float32)
+    honest = gf.Client("honest", method, like=dim)
+    for number in range(rounds):
+        for client in (honest, gf.Client("hostile", method, like=dim)):
+            offer = server.offer(client.name)
+            start = client.begin(model, offer)
+            after = start.copy()
+            after[7 * number : 7 * number + 2] -= 5
+            upload = client.encode(start, after, offer)
+            server.accept(client.name, upload)
+            sent += len(upload)
+        server.step(model)
+    mirror = server._exchange.mirror
+    assert isinstance(mirror, MirrorOfEach)
+    assert len(mirror.shares) == rounds + 1
+    held = sum(shift.indices.nbytes + shift.values.nbytes for shift in mirror._shifts.values())
+    stored = sum(vector.nbytes for vector in server.state_dict()["mirror"]["vectors"].values())
+    assert held <= 64 * sent < rounds * dim
+    assert stored <= 2 * sent
+    honest.begin(model, server.offer("honest"))
+    shift = honest._state.outbox.memory.state()["shift"]
+    assert shift.any()
+    assert mirror.shift_of(f"honest {honest._state.incarnation}").tobytes() == shift.tobytes()

@@ -86,7 +86,7 @@ def test_both_sides_agree_and_nothing_is_lost_where_replies_and_nodes_are(
                 rest += sent.dense() + facts["step"] * shift
             else:
                 memory.follow(shift, sent, facts["step"])
-        mirrored = exchange.mirror.vectors()[f"{sender.name} {sender.incarnation}"]
+        mirrored = exchange.mirror.shift_of(f"{sender.name} {sender.incarnation}")
         assert mirrored.tobytes() == shift.tobytes()
         np.testing.assert_allclose(given[path.stem] + rest, computed(task, path.stem), atol=1e-4)
 

@@ -24,6 +24,7 @@ from gammafl.runs.checkpoint import Saved
 from gammafl.runs.directory import RunDirectory
 from tests.problems import plan_for
 from tests.runs.forging import DEEP, NO_FILES, changes, forge, forge_header, not_for_ever, one_line, put
+from tests.runs.stopped import stopped_run
 
 DIM, STOPPED = 50, 6
 
@@ -35,17 +36,7 @@ def make_plan() -> Plan:
 def begin(path: Path) -> None:
     """A run that stopped after some rounds, with two checkpoints, and lost uploads in both."""
     path.mkdir()
-    plan, directory = make_plan(), RunDirectory(path)
-    state, residuals = rounds.start(plan), ResidualStore(plan.method, plan.dim)
-    with directory.open_ledger(0) as ledger:
-        for record in rounds.run_rounds(plan, state, carrier(plan, residuals, None)):
-            ledger.append(record)
-            checkpoint.save(
-                directory.checkpoints,
-                Saved(state, ledger_bytes=ledger.sync(), wall_seconds=1.0, fingerprint=0, **residuals.held()),
-            )
-            if state.round == STOPPED:
-                return
+    stopped_run(make_plan(), path, STOPPED)
 
 
 def load(path: Path, said: list[str]) -> Saved | None:

@@ -15,6 +15,7 @@ from gammafl.runs.checkpoint import Saved
 from gammafl.runs.directory import RunDirectory
 from tests.flower.test_shifts import MIRRORED
 from tests.problems import plan_for
+from tests.runs.stopped import stopped_run
 
 FAULTS = Faults(lost=0.2, killed=0.1, corrupted=0.1)
 
@@ -53,15 +54,7 @@ def test_a_run_that_is_stopped_and_resumed_ends_the_same(name: str, tmp_path: Pa
 
 def test_a_checkpoint_without_the_servers_half_is_passed_over(tmp_path: Path) -> None:
     plan, other = plan_for(MIRRORED["shifts, sum"]), plan_for(gf.gamma_fedht_q(initial_threshold=0.1))
-    directory = RunDirectory(tmp_path)
-    state, residuals = rounds.start(other), ResidualStore(other.method, other.dim)
-    with directory.open_ledger(0) as ledger:
-        for record in rounds.run_rounds(other, state, carrier(other, residuals, None)):
-            ledger.append(record)
-            now = Saved(state, ledger_bytes=ledger.sync(), wall_seconds=1.0, fingerprint=0, **residuals.held())
-            checkpoint.save(directory.checkpoints, now)
-            if state.round == 2:
-                break
+    directory = stopped_run(other, tmp_path, 2)
     with pytest.raises(gf.InputError, match="no checkpoint"):
         checkpoint.load(directory.checkpoints, plan, directory.ledger_file, print)
 

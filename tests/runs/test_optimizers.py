@@ -13,17 +13,14 @@ import gammafl as gf
 from gammafl import seeds
 from gammafl.config.layers import make_config
 from gammafl.config.optimizers import server_optimizer
-from gammafl.federated import rounds
-from gammafl.federated.faults import carrier
-from gammafl.federated.residuals import ResidualStore
 from gammafl.files import tensor_files
 from gammafl.runs import checkpoint
-from gammafl.runs.checkpoint import Saved
 from gammafl.runs.directory import RunDirectory
 from gammafl.runs.execute import execute
 from gammafl.runs.progress import Silent, Status
 from tests.problems import Quadratic, blobs, plan_for
 from tests.runs.forging import forge
+from tests.runs.stopped import stopped_run
 from tests.tasks.test_metrics import f1
 from tests.tasks.test_own import EXAMPLE
 from tests.test_cli import gammafl
@@ -222,14 +219,7 @@ def test_a_task_that_trains_by_itself_takes_no_optimiser(in_tmp: Path, capsys: p
 )
 def test_a_checkpoint_whose_moments_make_no_sense_is_passed_over(forged: dict[str, Any], tmp_path: Path) -> None:
     plan = plan_for(gf.top_k(keep=0.1), Quadratic(), server_optimizer=server_optimizer("adam"))
-    directory, residuals, state = RunDirectory(tmp_path), ResidualStore(plan.method, plan.dim), rounds.start(plan)
-    with directory.open_ledger(0) as ledger:
-        for record in rounds.run_rounds(plan, state, carrier(plan, residuals, None)):
-            ledger.append(record)
-            saved = Saved(state, ledger_bytes=ledger.sync(), wall_seconds=1.0, fingerprint=0, **residuals.held())
-            checkpoint.save(directory.checkpoints, saved)
-            if state.round == 3:
-                break
+    directory = stopped_run(plan, tmp_path, 3)
     last, said = directory.checkpoints / checkpoint.LAST, list[str]()
     facts, tensors = tensor_files.read(last)
     forge(last, facts, {name: tensor for name, tensor in {**tensors, **forged}.items() if tensor is not None})

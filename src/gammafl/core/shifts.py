@@ -7,19 +7,21 @@ starts as zero and follows what was sent. In a round whose stepsizes add up to s
     both     h_i ← h_i + η·m, when m counted
 
 `Mirror` is the server's half. It knows h_i of each client ("each"), so that Δ̂_i = m + s·h_i is an update as any other:
-n·d floats. Or it knows their weighted mean H alone ("sum"), and each round takes the step s·H beside the messages:
-d floats, less noise, and only for servers that average.
+n·d floats at the most. Or it knows their weighted mean H alone ("sum"), and each round takes the step s·H beside the
+messages: d floats, less noise, and only for servers that average.
 
 `ErrorFeedback` is the case h = 0. EF21 is the case without e, where h_i follows at once: h_i ← h_i + m/s.
 """
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gammafl.core import aggregate, kernels
 from gammafl.core.arrays import Vector
@@ -28,11 +30,13 @@ from gammafl.core.inputs import is_number
 from gammafl.core.memory import FLOAT32_MAX, RESIDUAL, Memory, Residual, as_vector
 from gammafl.core.moment import Moment
 from gammafl.core.sparse import SparseUpdate
+from gammafl.core.wire import decode, encode
 
 if TYPE_CHECKING:
     from gammafl.core.method import Method
 
 SHIFT = "shift"
+OTHERS = "its shifts are not those of the clients that took part"
 Half = Literal["each", "sum"]
 """What the server mirrors: the shift of each client, or their weighted mean."""
 
@@ -220,21 +224,22 @@ class Mirror(ABC):
         """The shifts move: these uploads are in the model."""
 
     @abstractmethod
-    def vectors(self) -> dict[str, Vector]:
-        """What a checkpoint keeps beside `shares`."""
+    def vectors(self) -> dict[str, NDArray[Any]]:
+        """What a checkpoint keeps beside `shares`: vectors as long as the model, or bytes of messages."""
 
     @abstractmethod
-    def restore(self, vectors: Mapping[str, Vector], shares: Mapping[str, float]) -> None:
+    def restore(self, vectors: Mapping[str, NDArray[Any]], shares: Mapping[str, float]) -> None:
         """The mirror that these were taken of, or a `ValueError`."""
 
-    def _checked(self, vectors: Mapping[str, Vector], names: set[str]) -> dict[str, Vector]:
-        """Copies, if they are of the clients that took part and of a size that a shift can have."""
-        copies = {name: np.array(vector, np.float32) for name, vector in vectors.items()}
-        if set(copies) != names or any(vector.shape != (self.dim,) for vector in copies.values()):
-            raise ValueError("its shifts are not those of the clients that took part")
-        if any(not kernels.largest_magnitude(vector) <= aggregate.LARGEST_MODEL for vector in copies.values()):
+    @staticmethod
+    def _checked(vector: NDArray[Any], size: int) -> Vector:
+        """A copy, if it has so many elements, none of them larger than one of a shift can be."""
+        copy = np.array(vector, np.float32)
+        if copy.shape != (size,):
+            raise ValueError(OTHERS)
+        if not kernels.largest_magnitude(copy) <= aggregate.LARGEST_MODEL:
             raise ValueError("its shifts hold values that are not finite, or too large")
-        return copies
+        return copy
 
     @staticmethod
     def _checked_shares(shares: Mapping[str, float]) -> dict[str, float]:
@@ -244,20 +249,23 @@ class Mirror(ABC):
 
 
 class MirrorOfEach(Mirror):
-    """h_i of every sender."""
+    """h_i of every sender: by its entries while they are few, so that a sender takes memory for what it sent."""
 
     def __init__(self, memory: Shifts, dim: int, tail: int = 0) -> None:
         super().__init__(memory, dim, tail)
-        self._shifts: dict[str, Vector] = {}
+        self._shifts: dict[str, SparseUpdate] = {}
+
+    def shift_of(self, sender: str) -> Vector:
+        """h_i."""
+        return self._shifts[sender].dense()
 
     def update_of(self, counted: Counted) -> SparseUpdate:
         """Δ̂ = m + s·h of one upload, for servers that look at each."""
         shift = self._shifts.get(counted.sender)
         if shift is None:
             return counted.update
-        known = np.float32(counted.step) * shift
-        _add(known, counted.update, 1.0)
-        return SparseUpdate(self.dim, None, known)
+        known = shift.with_values(np.float32(counted.step) * shift.values)
+        return _changed(known, counted.update, lambda vector, update: _add(vector, update, 1.0))
 
     def step(self, model: Vector, counted: Sequence[Counted], arrived: float, step: float) -> None:
         for one in counted:  # one dense update at a time
@@ -266,14 +274,46 @@ class MirrorOfEach(Mirror):
     def commit(self, counted: Sequence[Counted]) -> None:
         for one in counted:
             self.shares.setdefault(one.sender, one.share)
-            shift = self._shifts.setdefault(one.sender, np.zeros(self.dim, np.float32))
-            self.memory.follow(shift, one.update.split(self.tail)[0], one.step)
+            shift = self._shifts.setdefault(one.sender, SparseUpdate(self.dim, [], []))
+            if one.step:
+                follow = partial(self.memory.follow, step=one.step)
+                self._shifts[one.sender] = _changed(shift, one.update.split(self.tail)[0], follow)
 
-    def vectors(self) -> dict[str, Vector]:
-        return self._shifts
+    def vectors(self) -> dict[str, NDArray[Any]]:
+        """A shift as it is, or as the bytes of a message where it has few entries."""
+        return {
+            sender: shift.values if shift.entire else np.frombuffer(encode(shift), np.uint8)
+            for sender, shift in self._shifts.items()
+        }
 
-    def restore(self, vectors: Mapping[str, Vector], shares: Mapping[str, float]) -> None:
-        self._shifts, self.shares = self._checked(vectors, set(shares)), self._checked_shares(shares)
+    def restore(self, vectors: Mapping[str, NDArray[Any]], shares: Mapping[str, float]) -> None:
+        if set(vectors) != set(shares):
+            raise ValueError(OTHERS)
+        self._shifts = {name: self._stored(np.asarray(vector)) for name, vector in vectors.items()}
+        self.shares = self._checked_shares(shares)
+
+    def _stored(self, vector: NDArray[Any]) -> SparseUpdate:
+        if vector.dtype != np.uint8:
+            return SparseUpdate(self.dim, None, self._checked(vector, self.dim))
+        update = decode(vector.tobytes(), self.dim)
+        return SparseUpdate(self.dim, update.indices, self._checked(update.values, len(update)))
+
+
+def _changed(shift: SparseUpdate, update: SparseUpdate, change: Callable[[Vector, SparseUpdate], None]) -> SparseUpdate:
+    """`shift` after `change` at the places of `update`; a whole vector where that takes less memory.
+
+    The operations are those that `change` does on the whole vector, bit for bit: elsewhere nothing changes.
+    """
+    if not (shift.entire or update.entire):
+        places = np.union1d(shift.indices, update.indices)
+        if 2 * places.size < shift.dim:  # a position takes as much as a value
+            values = np.zeros(places.size, np.float32)
+            values[np.searchsorted(places, shift.indices)] = shift.values
+            change(values, SparseUpdate(places.size, np.searchsorted(places, update.indices), update.values))
+            return SparseUpdate(shift.dim, places, values)
+    vector = shift.values if shift.entire else shift.dense()
+    change(vector, update)
+    return SparseUpdate(shift.dim, None, vector)
 
 
 class MirrorOfSum(Mirror):
@@ -302,11 +342,13 @@ class MirrorOfSum(Mirror):
             if one.step:
                 _add(self._total, one.update.split(self.tail)[0], share * self.memory.rate_at(one.step))
 
-    def vectors(self) -> dict[str, Vector]:
+    def vectors(self) -> dict[str, NDArray[Any]]:
         return {SHIFT: self._total}
 
-    def restore(self, vectors: Mapping[str, Vector], shares: Mapping[str, float]) -> None:
-        self._total, self.shares = self._checked(vectors, {SHIFT})[SHIFT], self._checked_shares(shares)
+    def restore(self, vectors: Mapping[str, NDArray[Any]], shares: Mapping[str, float]) -> None:
+        if set(vectors) != {SHIFT}:
+            raise ValueError(OTHERS)
+        self._total, self.shares = self._checked(vectors[SHIFT], self.dim), self._checked_shares(shares)
 
 
 class MeanEstimate(MirrorOfSum):

@@ -22,7 +22,7 @@ ShiftedLevel = Literal["run", "paper"]
     citation="γ-FedHT-Q with shifts. Relatives: DIANA (Mishchenko et al. 2019), SCAFFOLD (Karimireddy et al., ICML"
     " 2020), SCALLION and SCAFCOM (Huang et al., ICLR 2024)",
     cost="O(d): three passes, one of them γ-FedHT's",
-    memory="client: 2·d floats, what was not sent and the shift; server: d floats with server=sum, n·d with each",
+    memory="client: 2·d floats, what was not sent and the shift; server: d floats with server=sum, up to n·d with each",
     promise=TERNARY_THRESHOLD,
     tuned="rate = 0.03, of three tried on Logistic@FMNIST, #C=2; confirmed on other seeds: docs/shifts.md",
     ranges={"keep": KEEPS, "rate": (0.02, 0.03, 0.05)},
@@ -40,7 +40,7 @@ def gamma_fedht_s(
     initial_threshold   λ_0 itself, instead of a level
     rate                how fast a shift follows what is sent
     server              "sum": the server knows the mean shift, for servers that average; "each": every client's, for
-                        any strategy, at n·d floats
+                        any strategy, at up to n·d floats
     level               "run": λ_0 is found in a warm-up of 20 rounds and stays; "paper": that of the paper's Table II
 
     >>> gamma_fedht_s(initial_threshold=0.1).memory
@@ -62,7 +62,7 @@ def gamma_fedht_s(
     dash="dash",
     citation="Richtárik et al., NeurIPS 2021; Fatkhullin et al. 2021",
     cost="O(d): three passes, one of them Top-k's",
-    memory="client: d floats, the estimate; server: d floats with server=sum, n·d with each",
+    memory="client: d floats, the estimate; server: d floats with server=sum, up to n·d with each",
     promise=TOP_K,
     ranges={"keep": (*KEEPS, 0.1)},
 )

@@ -32,7 +32,7 @@ from gammafl.federated.server_optimizers import MOMENTS, remembered
 from gammafl.files import private_files, tensor_files
 from gammafl.files.disk_errors import storing
 from gammafl.files.reading import Count, Facts, checked, is_there, require_regular
-from gammafl.files.tensor_files import BYTES, FLOATS, Kind, Tensors
+from gammafl.files.tensor_files import BYTES, FLOATS, Kind, Tensor, Tensors
 from gammafl.tasks.data.catalogue import Say
 
 LAST, PREVIOUS = "last.safetensors", "previous.safetensors"
@@ -57,7 +57,7 @@ class Saved:
     others: Mapping[str, Mapping[int, Vector]] = field(default_factory=dict)
     """What else clients remember: name → client → vector."""
 
-    mirror: tuple[Mapping[str, Vector], Mapping[str, float]] | None = None
+    mirror: tuple[Mapping[str, Tensor], Mapping[str, float]] | None = None
     """Vectors and shares of the server's half, as they were read."""
 
 
@@ -197,7 +197,7 @@ def _read(path: Path) -> Saved:
     )
 
 
-def _mirrored(tensors: Tensors) -> dict[str, Vector]:
+def _mirrored(tensors: Tensors) -> dict[str, Tensor]:
     return {name.removeprefix(MIRROR): tensors[name] for name in tensors if name.startswith(MIRROR)}
 
 
@@ -221,7 +221,9 @@ def _require_kinds(tensors: Tensors, residuals: Tensors, uploads: Tensors, other
     known = {"model", "average", *down, *moments, *mirror, *clients}
     if model.type != FLOATS or len(model.shape) != 1 or not tensors.keys() <= known:
         raise ValueError("its tensors are not those of a checkpoint")
-    vectors = [kind for name, kind in tensors.kinds.items() if not name.startswith(LOST) and name not in down - {VIEW}]
+    few = {name for name in mirror if tensors.kinds[name].type == BYTES}  # shifts that are kept as messages
+    no_vectors = (down - {VIEW}) | few
+    vectors = [kind for name, kind in tensors.kinds.items() if not name.startswith(LOST) and name not in no_vectors]
     if any(kind != model for kind in vectors) or any(kind.type != BYTES for kind in uploads.kinds.values()):
         raise ValueError("its tensors are not of one model")
 
