@@ -182,6 +182,9 @@ class UploadLimits(Settings):
 
     entries: int | None = Field(None, ge=1, description="kept values")
     norm: float | None = Field(None, gt=0, description="Euclidean norm")
+    learnt_norm: float | None = Field(
+        None, gt=1, description="the same, as a factor: times the median of what clients send, which the server learns"
+    )
 
 
 Partition = LabelPartition | IidPartition | DirichletPartition | NaturalPartition | ContiguousPartition

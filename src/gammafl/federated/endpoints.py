@@ -267,6 +267,9 @@ class Server:
         """
         require_writable(model, self.layout)
         exchange = self._exchange
+        for address, reason in exchange.outliers().items():
+            exchange.refuse(address)
+            LOG.warning("gammafl: upload of client %s refused: %s", address, reason)
         arrivals = exchange.arrivals
         updates = [arrival.update for arrival in arrivals]
         asked = len(exchange.asked | {arrival.address for arrival in arrivals})

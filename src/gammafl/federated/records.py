@@ -73,6 +73,9 @@ class RoundRecord(Product):
     capped: Count = 0
     """Uploads that counted and were cut to a budget: what had no room comes later."""
 
+    norm_limit: float | None = None
+    """What the norm of an upload could be, where the server learns that; None before it knows."""
+
     warnings: list[str] = Field([])
     """What is wrong with the training, and what helps; each is said once."""
 

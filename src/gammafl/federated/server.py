@@ -23,6 +23,7 @@ from gammafl.federated.client import Upload
 from gammafl.federated.downlink import ViewState
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.plan import Plan
+from gammafl.federated.receipts import Address
 
 Accepted = tuple[Upload, SparseUpdate]
 TakeStep = Callable[[Vector], None]
@@ -63,6 +64,9 @@ class ServerState:
 
     health: dict[str, Any] = field(default_factory=dict)
     """Of `federated/health.py`."""
+
+    norms: dict[str, Any] | None = None
+    """Of the learnt bound (`federated/norms.py`), where limits ask for one."""
 
     down: ViewState | None = None
     """Of the way down; None before the first round, and where the model is sent as a whole."""
@@ -110,6 +114,16 @@ class Intake:
     @property
     def accepted(self) -> list[Accepted]:
         return list(self._accepted.values())
+
+    @property
+    def updates(self) -> dict[Address, SparseUpdate]:
+        """Of those that are in order, by client."""
+        return {client: update for client, (_, update) in self._accepted.items()}
+
+    def refuse(self, client: int, reason: str) -> None:
+        """Its upload does not count after all."""
+        del self._accepted[client]
+        self.refused[client] = reason
 
     def take(self, upload: Upload) -> None:
         try:

@@ -27,6 +27,7 @@ from gammafl.federated.exchange import Answer, Offer, Word, receipt_facts, run_f
 from gammafl.federated.health import Health
 from gammafl.federated.level import Controller, Sent
 from gammafl.federated.limits import NO_LIMITS, Limits
+from gammafl.federated.norms import LearntNorm
 from gammafl.federated.receipts import Address, Receipts, Sender
 from gammafl.federated.server import BEYOND, Intake
 from gammafl.files.reading import Count, Facts, checked
@@ -105,7 +106,7 @@ class ServerExchange:
         require_possible(method, layout, self.limits)
         require_steerable(method, budget)
         self.description = described(method)
-        self.level, self.health = self._watchers()
+        self.level, self.health, self.norms = self._watchers()
         self.training = training or secrets.token_hex(8)
         self.round = 0
         """How many rounds are closed."""
@@ -118,12 +119,13 @@ class ServerExchange:
         """Who got an offer in the open round."""
         self._arrivals: dict[Address, Arrival] = {}
 
-    def _watchers(self) -> tuple[Controller, Health]:
+    def _watchers(self) -> tuple[Controller, Health, LearntNorm]:
         rounds = self.schedule.iterations // self.local_steps
         form = MessageForm.of(self.method, self.layout)
         allowance = Allowance.of(self.budget, self.schedule, rounds, form, self._uploads)
         level = Controller(self.method, self.layout.dim, self.schedule, rounds, allowance)
-        return level, Health(self.method, self.layout, self.limits, self.budget != NO_BUDGET)
+        health = Health(self.method, self.layout, self.limits, self.budget != NO_BUDGET)
+        return level, health, LearntNorm(self.limits)
 
     def moment(self) -> Moment:
         """The end of the open round, as the method sees it."""
@@ -153,7 +155,7 @@ class ServerExchange:
             **receipt_facts(receipt),
             absent=[" ".join(map(str, entry)) for entry in absent] or None,
             entries=self.limits.entries,
-            norm=self.limits.norm,
+            norm=self.norms.within(self.limits).norm,
             payload_bytes=limits_of(Budget(upload=self.level.most_bytes), self.limits).payload_bytes,
             rate=self.budget.rate,
         )
@@ -181,7 +183,7 @@ class ServerExchange:
             if answer.again:
                 return None
             raise WireError(refusal)
-        intake = Intake(self.layout.dim, self.limits, largest=self.largest)
+        intake = Intake(self.layout.dim, self.norms.within(self.limits), largest=self.largest)
         intake.take(Upload(0, payload, 0.0))
         if intake.refused:
             raise WireError(intake.refused[0])
@@ -251,6 +253,10 @@ class ServerExchange:
             del self._arrivals[arrival.address]
         return {arrival.address: COPY.format(arrival.answer.name) for arrival in losers}
 
+    def outliers(self) -> dict[Address, str]:
+        """The open round's uploads that are too far from all others, before a bound is learnt, and why."""
+        return self.norms.outliers(_updates(self.arrivals))
+
     def _rank(self, arrival: Arrival) -> tuple[bool, int]:
         at_home = self.receipts.home(arrival.answer.who) == arrival.address
         return at_home, arrival.answer.number
@@ -267,6 +273,7 @@ class ServerExchange:
         sent = [Sent.of(one.update, self.layout, one.answer.report, one.payload) for one in counted]
         warnings = self.health.look(self.moment(), sent)
         self.level.observe(self.moment(), sent)
+        self.norms.observe(_updates(counted))
         self.count(counted)
         self.round += 1
         self.asked, self._arrivals = set(), {}
@@ -278,6 +285,7 @@ class ServerExchange:
         """`arrivals` of the round that was closed last are in the model too; before the next offers."""
         sent = [Sent.of(arrival.update, self.layout, arrival.answer.report, arrival.payload) for arrival in arrivals]
         self.level.observe_more(sent)
+        self.norms.observe_more(_updates(arrivals))
         self.count(arrivals)
 
     def count(self, arrivals: Sequence[Arrival]) -> None:
@@ -296,6 +304,7 @@ class ServerExchange:
             "asked": sorted(self.asked, key=str),
             "level": self.level.state(),
             "health": self.health.state(),
+            "norms": self.norms.state(),
             "shifts_since": self.shifts_since,
             "mirror": None if self.mirror is None else self._mirror_state(self.mirror),
         }
@@ -313,9 +322,10 @@ class ServerExchange:
             receipts, asked = Receipts.of(saved["receipts"]), set(saved["asked"])
             own = {name: saved.get(name) for name in ExchangeFacts.model_fields}
             facts = checked(ExchangeFacts, {name: value for name, value in own.items() if value is not None})
-            level, health = self._watchers()
+            level, health, norms = self._watchers()
             level.restore(saved["level"])
             health.restore(saved["health"])
+            norms.restore(saved.get("norms"))
             mirror = self.method.memory.server(self.layout.dim, self.layout.tail)
             if mirror is not None:
                 mirror.restore(saved["mirror"]["vectors"], saved["mirror"]["shares"])
@@ -323,8 +333,12 @@ class ServerExchange:
             raise InputError(f"not a state of a server ({type(error).__name__}: {error})") from None
         self.round, self.training = facts.round, facts.training
         self.receipts, self.asked, self._arrivals = receipts, asked, {}
-        self.level, self.health = level, health
+        self.level, self.health, self.norms = level, health, norms
         self.mirror, self.shifts_since = mirror, facts.shifts_since
+
+
+def _updates(arrivals: Sequence[Arrival]) -> dict[Address, SparseUpdate]:
+    return {arrival.address: arrival.update for arrival in arrivals}
 
 
 def described(method: Method) -> str:

@@ -69,6 +69,7 @@ class Incoming:
             except GammaflError as error:
                 self._refuse(node, str(error))
         self._refuse_copies(models)
+        self._refuse_outliers(models)
         self._refuse_odd_ones(models)
         return passed + list(models.values())
 
@@ -106,6 +107,15 @@ class Incoming:
             for address, reason in self.training.exchange.settle_contests().items():
                 self._refuse(int(address), reason)
                 models.pop(int(address), None)
+
+    def _refuse_outliers(self, models: dict[int, Message]) -> None:
+        """What is far beyond all others, as long as a learnt bound is not known; not what was handed over already."""
+        if models:
+            for address, reason in self.training.exchange.outliers().items():
+                if models.pop(int(address), None) is not None:
+                    self._refuse(int(address), reason)
+                    self.training.exchange.refuse(address)
+                    self.training.open.partial.discard(int(address))
 
     def _refuse_odd_ones(self, models: dict[int, Message]) -> None:
         """Flower's own strategies end the run if replies differ in their names; the odd ones are refused instead.

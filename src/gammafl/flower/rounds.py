@@ -174,6 +174,7 @@ class Rounds:
         exchange, down, last = self.training.exchange, self.training.down, self.training.last
         labels, asked = [exchange.label(arrival) for arrival in counted], len(exchange.asked)
         apart = down.distance(last.vector) if self.training.has_view and last is not None else None
+        bound = exchange.norms.bound
         closed = self.training.close(counted)
         self._pending = False
         if len(self.failures) < MOST_FAILURES:
@@ -194,6 +195,8 @@ class Rounds:
         }
         if apart is not None:
             record["view_distance"] = apart
+        if bound is not None:
+            record["norm_limit"] = bound
         if closed.whole:
             record |= {"whole": len(closed.whole), "whole_bytes": sum(closed.whole.values())}
         if closed.other_bytes:
