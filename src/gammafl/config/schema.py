@@ -9,6 +9,7 @@ from gammafl.config.budget import Budgets
 from gammafl.config.link import Link
 from gammafl.config.link_trace import Links, as_links, is_trace
 from gammafl.config.optimizers import LocalOptimizer, NoServerOptimizer, ServerOptimizer
+from gammafl.config.privacy import Privacy
 from gammafl.config.settings import Settings
 from gammafl.core.method import Method
 from gammafl.methods.files import is_file
@@ -187,6 +188,28 @@ class UploadLimits(Settings):
     )
 
 
+class PrivacySettings(Settings):
+    """Differential privacy of whole clients, see docs/privacy.md. Unset: none."""
+
+    clip: float | None = Field(None, gt=0, description="C: the largest Euclidean norm of an upload, memory included")
+    noise: float | None = Field(
+        None, gt=0, description="z: the standard deviation of the noise on a round's sum of uploads, in units of C"
+    )
+    delta: float = Field(1e-5, gt=0, lt=1, description="δ of the ε that is reported")
+
+    @model_validator(mode="after")
+    def _both(self) -> "PrivacySettings":
+        if (self.clip is None) != (self.noise is None):
+            raise ValueError("privacy needs both clip and noise")
+        return self
+
+    def resolved(self) -> Privacy | None:
+        """What the round loop is told."""
+        if self.clip is None or self.noise is None:
+            return None
+        return Privacy(self.clip, self.noise, self.delta)
+
+
 Partition = LabelPartition | IidPartition | DirichletPartition | NaturalPartition | ContiguousPartition
 
 ONLY_SPEED = frozenset({"threads", "residual_memory_mb", "checkpoint.every_seconds"})
@@ -261,6 +284,7 @@ class RunConfig(Settings):
     checkpoint: Checkpoint = Checkpoint()
     faults: Faults = Faults()
     limits: UploadLimits = UploadLimits()
+    privacy: PrivacySettings = PrivacySettings()
 
     @model_validator(mode="before")
     @classmethod

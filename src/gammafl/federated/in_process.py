@@ -66,7 +66,8 @@ class InProcess:
     def upload(self, client: int, local: LocalUpdate, round_number: int) -> list[Upload]:
         """What the client makes of its training: one upload."""
         limits = self._limits(client, round_number)
-        moment = self._moment.keyed(key_of(client, key=self._moment.key), self.plan.shares.of(client))
+        share = None if self.plan.privacy else self.plan.shares.of(client)  # it would tell of others' data
+        moment = self._moment.keyed(key_of(client, key=self._moment.key), share)
         outbox = self.residuals.outbox(client)
         payload = outbox.send(local, moment, limits, self.plan.positions)
         self._pay(client, round_number, len(payload))

@@ -11,7 +11,7 @@ from gammafl.core import aggregate
 from gammafl.core.method import Method
 from gammafl.core.moment import Moment
 from gammafl.core.shifts import Counted, Mirror
-from gammafl.federated import server
+from gammafl.federated import privacy, server
 from gammafl.federated.client import Upload
 from gammafl.federated.downlink import Downlink, ViewState, distance
 from gammafl.federated.health import Health
@@ -97,8 +97,8 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
             carrier.settle({upload.client for upload, _ in accepted})
             shares = server.weights(plan, [upload.client for upload, _ in accepted])
             counted = server.mirrored(plan, accepted, shares, moment.step) if state.mirror else []
-            step = _step(plan, state.mirror, counted, moment)
-            server.apply(state, accepted, shares, plan.server_optimizer, plan.layout.tail, step)
+            step = _private_step(plan, accepted, state.round) or _step(plan, state.mirror, counted, moment)
+            server.apply(state, accepted, shares, plan.server_optimizer, plan.layout.tail, step, bool(plan.privacy))
             if state.mirror is not None:
                 state.mirror.commit(counted)
             downlink.move(state.model, plan.moment_down(state.round))
@@ -139,6 +139,12 @@ def _step(plan: Plan, mirror: Mirror | None, counted: Sequence[Counted], moment:
     if mirror is None:
         return None
     return partial(mirror.step, counted=counted, arrived=len(counted) / plan.participants, step=moment.step)
+
+
+def _private_step(plan: Plan, accepted: Sequence[server.Accepted], round_number: int) -> server.TakeStep | None:
+    """The step with noise; None where the plan asks for none."""
+    normal = privacy.seeded(plan.seed, round_number)
+    return privacy.step_of(plan.privacy, [update for _, update in accepted], plan.participants, normal)
 
 
 def evaluate(plan: Plan, state: ServerState) -> dict[str, Any]:

@@ -163,19 +163,21 @@ def apply(
     optimizer: ServerOptimizer = NO_OPTIMIZER,
     statistics: int = 0,
     take_step: TakeStep | None = None,
+    always: bool = False,
 ) -> None:
     """x ← x − Σ weight·Δ̂_i (line 19) over what was accepted, or the optimiser's step, and the totals.
 
     The last `statistics` elements of the model are averages, which no optimiser moves. In a round without uploads
-    nothing moves. The model stays finite: `Intake` has bounded the updates, and `clamp` bounds the model for the next
-    round. `take_step` subtracts a round's updates from a vector, where they are not all of its step.
+    nothing moves, unless it `always` does. The model stays finite: `Intake` has bounded the updates, and `clamp` bounds
+    the model for the next round. `take_step` subtracts a round's updates from a vector, where they are not all of its
+    step.
     """
     updates = [update for _, update in accepted]
     if take_step is None:
         take_step = partial(aggregate.subtract, updates=updates, update_weights=update_weights)
     if server_optimizers.is_plain(optimizer):
         take_step(state.model)
-    elif updates:
+    elif updates or always:
         change = np.zeros_like(state.model)
         take_step(change)
         trained = state.model.size - statistics

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gammafl.config.budget import NO_BUDGET, Budget
+from gammafl.config.privacy import Privacy
 from gammafl.core import aggregate, kernels
 from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError, WireError, require
@@ -28,6 +29,7 @@ from gammafl.federated.health import Health
 from gammafl.federated.level import Controller, Sent
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.norms import LearntNorm
+from gammafl.federated.privacy import limits_with, require_private, take_step, unpredictable
 from gammafl.federated.receipts import Address, Receipts, Sender
 from gammafl.federated.server import BEYOND, Intake
 from gammafl.files.reading import Count, Facts, checked
@@ -81,6 +83,7 @@ class ServerExchange:
     limits        what an upload may be at the most
     budget        what clients may send; `uploads` is how many a round has, where that is known
     largest       no element of an update may be larger; by default what a model that is added up can hold
+    privacy       of whole clients: uploads count the same, and their sum gets noise
     training      the training's own name; by default a random word
     say           told what an operator should know
     """
@@ -96,12 +99,15 @@ class ServerExchange:
         budget: Budget = NO_BUDGET,
         uploads: int | None = None,
         largest: float = aggregate.LARGEST_MODEL,
+        privacy: Privacy | None = None,
         training: str | None = None,
         say: Callable[[str], None] = LOG.warning,
     ) -> None:
         self.method, self.schedule, self.layout = method, schedule, layout
         self.local_steps, self.largest, self.say = local_steps, largest, say
-        self.limits, self.budget, self._uploads = limits_of(budget, limits), budget, uploads
+        self.limits, self.budget, self._uploads = limits_with(privacy, limits_of(budget, limits)), budget, uploads
+        self.privacy = privacy
+        require_private(privacy, method, layout.tail, limits, budget)
         require(budget.round_seconds is None, f"budget {budget}: leave out s/round, clients have a clock of their own")
         require_possible(method, layout, self.limits)
         require_steerable(method, budget)
@@ -177,6 +183,8 @@ class ServerExchange:
         None for an upload that was sent again and has counted already: neither counted nor wrong.
         """
         self.meet(address, answer)
+        if self.privacy is not None and address not in self.asked:  # it would not be in the number that divides
+            raise WireError("an upload of a client that was not asked in this round")
         if address in self._arrivals:
             raise WireError("a second upload in one round")
         if refusal := self.receipts.refusal(answer.who, answer.number):
@@ -212,8 +220,13 @@ class ServerExchange:
         return self.schedule.step(made, self.local_steps) if used else 0.0
 
     def subtract(self, model: Vector, arrivals: Sequence[Arrival], weights: Sequence[float], asked: int) -> None:
-        """model ← model − the step of a round in which `asked` clients were asked (Algorithm 1, line 19)."""
-        if self.mirror is None:
+        """model ← model − the step of a round in which `asked` clients were asked (Algorithm 1, line 19).
+
+        With privacy the weights don't matter.
+        """
+        if self.privacy is not None:
+            take_step(model, [arrival.update for arrival in arrivals], max(1, asked), self.privacy, unpredictable)
+        elif self.mirror is None:
             aggregate.subtract(model, [arrival.update for arrival in arrivals], weights)
         else:
             counted = [arrival.counted(weight) for arrival, weight in zip(arrivals, weights, strict=True)]
@@ -227,6 +240,10 @@ class ServerExchange:
     def update_of(self, arrival: Arrival) -> SparseUpdate:
         """Δ̂ of an upload, for a server that looks at each."""
         return self.mirror.update_of(arrival.counted()) if isinstance(self.mirror, MirrorOfEach) else arrival.update
+
+    def epsilon(self) -> float | None:
+        """ε of a client that was asked in all rounds so far; None without privacy."""
+        return None if self.privacy is None else self.privacy.epsilon(self.round)
 
     @property
     def arrivals(self) -> list[Arrival]:

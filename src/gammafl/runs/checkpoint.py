@@ -260,7 +260,8 @@ def _require_sense(saved: Saved, plan: Plan, ledger: Path) -> None:
     if strangers := [client for client in named if client >= plan.clients]:
         raise ValueError(f"client {strangers[0]} of {plan.clients}")
     moments = saved.state.moments
-    wrong = set(moments) != set(remembered(plan.server_optimizer, saved.state.totals.uploads))
+    steps = saved.state.round if plan.privacy else saved.state.totals.uploads
+    wrong = set(moments) != set(remembered(plan.server_optimizer, steps))
     if wrong or any((moments[name] < 0).any() for name in moments if name == "squares"):
         raise ValueError(f"its server's optimizer remembers {', '.join(moments) or 'nothing'} that makes sense")
     if _whole_lines(ledger, saved.ledger_bytes) != saved.state.round:
