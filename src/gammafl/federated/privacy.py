@@ -107,5 +107,5 @@ def require_private(privacy: Privacy | None, method: Method, tail: int, limits: 
     require(
         not tail,
         "privacy: running statistics would get noise, and a variance with noise can be negative; keep them at the"
-        " clients (buffers='local'), or use a model without them",
+        " clients (in gf.simulate buffers='local'), or use a model without them",
     )

@@ -123,7 +123,7 @@ class Incoming:
         FedAvg over sparse updates does without metrics that are alike; not so where models are handed to it.
         """
         opened, terms = self.training.open, self.training.terms
-        if not terms.alike:
+        if not terms.alike or terms.privacy is not None:  # what most have depends on each of them
             return
         self._refuse_other(models, _tensor_names, "its tensors have other names than those of most others")
         if not terms.plain or opened.whole or opened.partial:

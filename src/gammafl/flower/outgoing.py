@@ -108,6 +108,7 @@ class Outgoing:
             layout.vector,
             local_steps=terms.local_steps,
             limits=terms.limits,
+            privacy=terms.privacy,
             budget=terms.budget,
             uploads=self.asked,
             largest=terms.largest_update,

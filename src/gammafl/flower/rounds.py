@@ -10,7 +10,7 @@ from flwr.app import ArrayRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp.strategy import Strategy
 
 from gammafl.config.schema import NoAverage
-from gammafl.core.errors import InputError
+from gammafl.core.errors import InputError, require
 from gammafl.federated import server
 from gammafl.federated.server import Averaging, ServerState
 from gammafl.federated.server_exchange import Arrival
@@ -131,6 +131,8 @@ class Rounds:
         self, original: Callable[..., Any], server_round: int, replies: list[Message], given: set[int]
     ) -> Any:
         """A further call in one round, as for each of several groups of clients: what it is given counts too."""
+        private = self.training.terms.privacy is not None
+        require(not private, "privacy needs one call of aggregate_train a round: what further ones add has no noise")
         if further := [self._left[node] for node in given & self._left.keys()]:
             self.training.exchange.require_each(further)
         result = original(server_round, replies)

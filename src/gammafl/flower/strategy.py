@@ -14,6 +14,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from gammafl.config.budget import Budget
+from gammafl.config.privacy import Privacy
 from gammafl.core.compressors import Compressor
 from gammafl.core.errors import InputError, require
 from gammafl.core.method import Method
@@ -28,6 +29,7 @@ from gammafl.flower.aggregation import (
     is_flowers,
     is_plain,
     require_strategy,
+    require_sums,
     weight_key,
 )
 from gammafl.flower.arrays import in_float32
@@ -59,6 +61,8 @@ class Compressed(Strategy):
     local_steps    E: a round ends at iteration t = round · local_steps, which `stepsize` counts in
     min_accepted   with fewer good uploads the strategy gets none, and the clients keep their updates
     limits         what an upload may be at the most, in bytes, entries and norm
+    privacy        differential privacy of whole clients, gf.Privacy(clip=…, noise=…), for FedAvg: uploads count the
+                   same, the sum gets noise, and `epsilon()` is what it came to (docs/privacy.md)
     budget         what clients may send: "64 kB/upload" (none is longer), "20 MB/run" (what all come to), "2 kB/s"
     downlink       what clients are sent of the model. "full": all of it every time; "changes": what has changed since
                    the version that the client has on its disk; a method or its name: what it keeps of the difference
@@ -91,6 +95,7 @@ class Compressed(Strategy):
         local_steps: int = 1,
         min_accepted: int = 1,
         limits: Limits = NO_LIMITS,
+        privacy: Privacy | None = None,
         budget: str | Budget | None = None,
         downlink: str | Method | Compressor = "full",
         whole: Sequence[str] = WHOLE,
@@ -120,6 +125,7 @@ class Compressed(Strategy):
         self.local_steps = local_steps
         self.min_accepted = min_accepted
         self.limits = limits
+        self.privacy = privacy
         self.budget = Budget.of(budget)
         require_steerable(self.method, self.budget)
         self.downlink = way_down(downlink, keep=keep)
@@ -134,6 +140,7 @@ class Compressed(Strategy):
         self.rounds = rounds
         self.enabled = enabled
         self._require_half()
+        require_sums(self)
 
     def __getattr__(self, name: str) -> Any:
         if name in ("strategy", "now"):  # not there yet
@@ -158,6 +165,10 @@ class Compressed(Strategy):
             named: dict[str, Any] = {name: instead.get(id(value), value) for name, value in kwargs.items()}
             result = self.strategy.start(compressed, *others, **named)
         self._finish(grid)
+        if self.privacy is not None:
+            LOG.info(
+                "gammafl: ε = %.3g at δ = %g for each client (docs/privacy.md)", self.epsilon(), self.privacy.delta
+            )
         return self._as_it_began(result)
 
     def _evaluating_what_clients_hold(self, evaluate: Any) -> Any:
@@ -177,7 +188,9 @@ class Compressed(Strategy):
         """
         strategy: Any = self.strategy
         terms = self._terms(rounds, simulated=type(grid).__name__ == "InMemoryGrid")
-        now = self.now = Rounds(strategy, Training(terms), initial, self.min_accepted, self.averaging, self.ledger)
+        now = self.now = Rounds(
+            strategy, Training(terms), initial, 0 if self.privacy else self.min_accepted, self.averaging, self.ledger
+        )
         LOG.info("gammafl: %s, downlink: %s", self.description, self.downlink)
         train, evaluate = strategy.aggregate_train, strategy.aggregate_evaluate
         watched = {
@@ -209,6 +222,7 @@ class Compressed(Strategy):
             local_steps=self.local_steps,
             lr_key=self.lr_key,
             limits=self.limits,
+            privacy=self.privacy,
             budget=self.budget,
             downlink=self.downlink,
             whole=self.whole,
@@ -231,6 +245,10 @@ class Compressed(Strategy):
     def history(self) -> list[dict[str, Any]]:
         """A record for each round of the training that runs, or ran last."""
         return self.now.history
+
+    def epsilon(self) -> float | None:
+        """ε at `privacy.delta` of a client that was asked in every round so far; None without privacy."""
+        return self.training.exchange.epsilon()
 
     @property
     def averaged_arrays(self) -> ArrayRecord | None:
