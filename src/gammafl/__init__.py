@@ -6,6 +6,7 @@ if TYPE_CHECKING:
     from gammafl import flower as flower
     from gammafl.config.budget import Budget as Budget
     from gammafl.config.link import Link as Link
+    from gammafl.config.privacy import Privacy as Privacy
     from gammafl.core.compressors import Compressor as Compressor
     from gammafl.core.compressors import Dense as Dense
     from gammafl.core.compressors import GammaFedHT as GammaFedHT
@@ -78,6 +79,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "gammafl.config.link": ("Link",),
     "gammafl.config.budget": ("Budget",),
+    "gammafl.config.privacy": ("Privacy",),
     "gammafl.core.compressors": (
         "Compressor",
         "Dense",

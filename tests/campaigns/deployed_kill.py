@@ -7,6 +7,7 @@ of a training that was left alone, to the bit.
 """
 
 import argparse
+import importlib
 import json
 import os
 import random
@@ -23,8 +24,7 @@ from tests.campaigns.common import Ticker, say, verdict
 ROOT = Path(__file__).parents[2]
 APP = ROOT / "tests" / "flower" / "deployment_app"
 sys.path.insert(0, str(ROOT / "examples" / "flower_app"))
-
-import deployment as deployments  # noqa: E402
+deployments: Any = importlib.import_module("deployment")
 
 RUN_SECONDS = 900.0
 NODES = 2

@@ -118,7 +118,7 @@ def serve(flavour: str, rounds: int, path: Path) -> None:
     """A ServerApp's main function, and its clients."""
     make, settings = SERVERS[flavour]
     app = app_with([gammafl.flower.compress(path / "clients")])
-    kept = {"checkpoint": path / "server", "ledger": path / "rounds.jsonl"}
+    kept: dict[str, Any] = {"checkpoint": path / "server", "ledger": path / "rounds.jsonl"}
     path.mkdir(exist_ok=True)
     strategy = gammafl.flower.Compressed(make(), **settings, **kept)
     result = strategy.start(

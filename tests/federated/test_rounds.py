@@ -18,6 +18,7 @@ from gammafl.federated import server
 from gammafl.federated.client import Upload
 from gammafl.federated.downlink import Downlink, ViewState
 from gammafl.federated.in_process import InProcess
+from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.records import Summary
 from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.rounds import run_rounds, start
@@ -114,7 +115,7 @@ def test_bytes_in_the_records_are_those_of_the_messages() -> None:
             downlink: Downlink,
             round_number: int,
             moment: gf.Moment,
-            most_bytes: int | None = None,
+            most: Limits = NO_LIMITS,
         ) -> Iterator[Upload]:
             uploads = list(super().exchange(participants, downlink, round_number, moment))
             lengths.append(sum(len(upload.payload) for upload in uploads))

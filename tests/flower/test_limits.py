@@ -10,6 +10,7 @@ import gammafl as gf
 import gammafl.flower
 from gammafl.core.arrays import Vector
 from gammafl.core.wire import encode
+from gammafl.federated.norms import WARM_UP
 from tests.flower.books import computed, remembered
 from tests.flower.problem import run
 from tests.flower.spoil import BAD_NODE, with_payload
@@ -52,6 +53,30 @@ def test_honest_clients_stay_within_the_limits_and_keep_the_rest(
     for record in chosen.history:
         assert record["clients"] == ["0", "1", "3"]
         assert "allowed" in record["refused"][str(BAD_NODE)]
+    rest = remembered(tmp_path, chosen)
+    for client in ("0", "1", "3"):
+        np.testing.assert_allclose(applied[client] + rest[client], computed(task, client), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "top-k", "stc"])
+def test_a_learnt_bound_keeps_a_hostile_client_out_from_the_first_round_on(
+    name: str, tmp_path: Path, applied: dict[str, Vector]
+) -> None:
+    """In the warm-up by the round's own median, later by the bound, within which honest clients stay."""
+    task = Quadratic()
+
+    def too_much(message: Message, reply: Message) -> Message:
+        if message.metadata.dst_node_id == BAD_NODE:
+            with_payload(encode(gf.SparseUpdate(50, None, np.full(50, 700.0))))(reply.content)
+        return reply
+
+    limits = gammafl.flower.Limits(learnt_norm=1.5)
+    chosen, _, _ = run(tmp_path, 9, task, too_much, method=METHODS[name], fraction_train=1.0, limits=limits)
+    reasons = ["the median of the round"] * WARM_UP + ["is allowed"] * (9 - WARM_UP)
+    for record, reason in zip(chosen.history, reasons, strict=True):
+        assert record["clients"] == ["0", "1", "3"]
+        assert reason in record["refused"][str(BAD_NODE)]
+        assert ("norm_limit" in record) == (reason == "is allowed")
     rest = remembered(tmp_path, chosen)
     for client in ("0", "1", "3"):
         np.testing.assert_allclose(applied[client] + rest[client], computed(task, client), atol=1e-5)

@@ -22,7 +22,7 @@ from gammafl.federated.client import Upload
 from gammafl.federated.downlink import Downlink
 from gammafl.federated.faults import carrier, draw
 from gammafl.federated.in_process import InProcess
-from gammafl.federated.limits import Limits
+from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.plan import Plan
 from gammafl.federated.records import RoundRecord
 from gammafl.federated.residuals import ResidualStore
@@ -200,7 +200,7 @@ def test_the_training_loss_counts_each_client_once() -> None:
             downlink: Downlink,
             round_number: int,
             moment: gf.Moment,
-            most_bytes: int | None = None,
+            most: Limits = NO_LIMITS,
         ) -> Iterator[Upload]:
             first, second = super().exchange(participants, downlink, round_number, moment)
             yield from [first._replace(loss=losses[0])] * 2 + [second._replace(loss=losses[1])]

@@ -9,6 +9,7 @@ from gammafl.config.budget import Budgets
 from gammafl.config.link import Link
 from gammafl.config.link_trace import Links, as_links, is_trace
 from gammafl.config.optimizers import LocalOptimizer, NoServerOptimizer, ServerOptimizer
+from gammafl.config.privacy import Privacy
 from gammafl.config.settings import Settings
 from gammafl.core.method import Method
 from gammafl.methods.files import is_file
@@ -182,6 +183,31 @@ class UploadLimits(Settings):
 
     entries: int | None = Field(None, ge=1, description="kept values")
     norm: float | None = Field(None, gt=0, description="Euclidean norm")
+    learnt_norm: float | None = Field(
+        None, gt=1, description="the same, as a factor: times the median of what clients send, which the server learns"
+    )
+
+
+class PrivacySettings(Settings):
+    """Differential privacy of whole clients, see docs/privacy.md. Unset: none."""
+
+    clip: float | None = Field(None, gt=0, description="C: the largest Euclidean norm of an upload, memory included")
+    noise: float | None = Field(
+        None, gt=0, description="z: the standard deviation of the noise on a round's sum of uploads, in units of C"
+    )
+    delta: float = Field(1e-5, gt=0, lt=1, description="δ of the ε that is reported")
+
+    @model_validator(mode="after")
+    def _both(self) -> "PrivacySettings":
+        if (self.clip is None) != (self.noise is None):
+            raise ValueError("privacy needs both clip and noise")
+        return self
+
+    def resolved(self) -> Privacy | None:
+        """What the round loop is told."""
+        if self.clip is None or self.noise is None:
+            return None
+        return Privacy(self.clip, self.noise, self.delta)
 
 
 Partition = LabelPartition | IidPartition | DirichletPartition | NaturalPartition | ContiguousPartition
@@ -258,6 +284,7 @@ class RunConfig(Settings):
     checkpoint: Checkpoint = Checkpoint()
     faults: Faults = Faults()
     limits: UploadLimits = UploadLimits()
+    privacy: PrivacySettings = PrivacySettings()
 
     @model_validator(mode="before")
     @classmethod

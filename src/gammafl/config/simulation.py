@@ -46,6 +46,7 @@ class SimulationConfig(Settings):
     model_digest: str = ""
     faults: Faults = Faults()
     limits: dict[str, int | float] = Field({})
+    privacy: dict[str, float] = Field({})
 
     @property
     def participants(self) -> int:

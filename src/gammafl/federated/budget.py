@@ -76,7 +76,7 @@ def _cut(
 ) -> tuple[bytes, SparseUpdate]:
     """The largest entries of `update` that fit, by their magnitudes before rounding; its message has `length` bytes."""
     layout, most = moment.layout or Layout.flat(update.dim), limits.payload_bytes or 0
-    form = MessageForm.of(memory.method, layout, positions, scaled=limits.norm is not None)
+    form = MessageForm.of(memory.method, layout, positions, scaled=limits.scales)
     exact = SparseUpdate(update.dim, update.indices, memory.wanted(update))
     head = room = len(exact) - layout.tail
     if limits.entries is not None and _is_coded(update):
@@ -155,7 +155,7 @@ def require_possible(method: Method, layout: Layout, limits: Limits, positions: 
     most = limits.payload_bytes
     if most is None:
         return
-    form = MessageForm.of(method, layout, positions, scaled=limits.norm is not None)
+    form = MessageForm.of(method, layout, positions, scaled=limits.scales)
     needed = form.most_bytes(min(1, layout.dim - layout.tail))
     if needed > most:
         whole = f", since {layout.tail} values travel whole (running statistics)" if layout.tail else ""

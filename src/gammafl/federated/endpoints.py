@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from gammafl.config.budget import Budget
+from gammafl.config.privacy import Privacy
 from gammafl.core import aggregate, kernels
 from gammafl.core.arrays import Vector
 from gammafl.core.compressors import Compressor
@@ -115,8 +116,8 @@ class Client:
 
     def _upload(self, payload: bytes, offer: Offer, again: bool) -> bytes:
         state = self._state
-        facts = {"name": self.name, "incarnation": state.incarnation, "round": offer.round}
-        return _closed(Answer(**facts, **upload_facts(state, again)), payload)
+        answer = Answer(name=self.name, incarnation=state.incarnation, round=offer.round, **upload_facts(state, again))
+        return _closed(answer, payload)
 
     def _is_answered(self, offer: Offer) -> bool:
         """Whether the open upload is of this round."""
@@ -205,6 +206,7 @@ class Server:
     limits        what an upload may be at the most
     budget        what clients may send: "64 kB/upload" (none is longer), "20 MB/run" (what all come to), "2 kB/s"
     uploads       how many a round has, for a run's budget; by default found after the first round
+    privacy       differential privacy of whole clients, `gf.Privacy(clip=1.0, noise=1.0)`: see docs/privacy.md
     """
 
     def __init__(
@@ -217,6 +219,7 @@ class Server:
         limits: Limits = NO_LIMITS,
         budget: str | Budget | None = None,
         uploads: int | None = None,
+        privacy: Privacy | None = None,
     ) -> None:
         whole = isinstance(local_steps, int) and local_steps >= 1
         require(whole, f"local_steps must be a whole number of at least 1, got {local_steps}")
@@ -235,6 +238,7 @@ class Server:
             limits=limits,
             budget=Budget.of(budget),
             uploads=uploads,
+            privacy=privacy,
         )
 
     @property
@@ -259,10 +263,13 @@ class Server:
         """Takes in the upload of client `name`, or raises `WireError`; nothing moves before `step`.
 
         A weight that is no number from 2⁻⁵³ to 2⁵³, or beyond the limits, is a `WireError` too: it may be the client's
-        own word. False if it is one that was sent again and has counted already: neither counted nor wrong.
+        own word. With privacy all weights are 1. False if it is one that was sent again and has counted already:
+        neither counted nor wrong.
         """
         answer, payload = _opened(upload)
         counts = weight_within(weight, self._exchange.limits)
+        same = self._exchange.privacy is None or counts == 1
+        require(same, "with privacy every upload counts the same: leave out weight")
         if any(name == open_.address or answer.who == open_.answer.who for open_ in self._exchange.arrivals):
             raise WireError("a second upload in one round")
         return self._exchange.accept(name, answer, payload, counts) is not None
@@ -276,6 +283,9 @@ class Server:
         """
         require_writable(model, self.layout)
         exchange = self._exchange
+        for address, reason in exchange.outliers().items():
+            exchange.refuse(address)
+            LOG.warning("gammafl: upload of client %s refused: %s", address, reason)
         arrivals = exchange.arrivals
         updates = [arrival.update for arrival in arrivals]
         asked = len(exchange.asked | {arrival.address for arrival in arrivals})
@@ -283,7 +293,7 @@ class Server:
         vector = model if _is_vector(model) else flatten(model, self.layout, "the model")
         exchange.subtract(vector, arrivals, weights, asked)
         aggregate.clamp(vector)
-        if vector is not model and updates:
+        if vector is not model and (updates or exchange.privacy is not None):
             write_back(vector, model, self.layout)
         warnings = exchange.close(arrivals)
         return Step(
@@ -295,6 +305,10 @@ class Server:
             missing=asked - len(arrivals),
             warnings=warnings,
         )
+
+    def epsilon(self) -> float | None:
+        """ε at `privacy.delta` of a client that was asked in every round so far; None without privacy."""
+        return self._exchange.epsilon()
 
     def state_dict(self) -> StateDict:
         """What must outlive the process, beside the model.

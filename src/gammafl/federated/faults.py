@@ -12,6 +12,7 @@ from gammafl.core.moment import Moment
 from gammafl.federated.client import Upload
 from gammafl.federated.downlink import Downlink
 from gammafl.federated.in_process import InProcess
+from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.plan import Plan
 from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.task import LocalUpdate
@@ -30,7 +31,7 @@ class Faulty(InProcess):
         downlink: Downlink,
         round_number: int,
         moment: Moment,
-        most_bytes: int | None = None,
+        most: Limits = NO_LIMITS,
     ) -> Iterator[Upload]:
         rng = seeds.generator(self.plan.seed, "faults", round_number)
         self._fates = dict(zip(participants, draw(self.plan.faults, len(participants), rng), strict=True))
@@ -38,7 +39,7 @@ class Faulty(InProcess):
         for client in present:
             if self._fates[client] == "forgetful":
                 downlink.forget(client)
-        for upload in super().exchange(present, downlink, round_number, moment, most_bytes):
+        for upload in super().exchange(present, downlink, round_number, moment, most):
             yield from _carried(upload, self._fates[upload.client], rng)
 
     def upload(self, client: int, local: LocalUpdate, round_number: int) -> list[Upload]:

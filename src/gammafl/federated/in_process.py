@@ -2,14 +2,13 @@
 
 from collections.abc import Collection, Iterator, Sequence
 
-from gammafl.config.budget import NO_BUDGET, Budget
 from gammafl.core.arrays import Vector
 from gammafl.core.moment import Moment, key_of
 from gammafl.federated import server
 from gammafl.federated.budget import Pace, limits_of
 from gammafl.federated.client import Upload, start_after_loss
 from gammafl.federated.downlink import Downlink
-from gammafl.federated.limits import Limits
+from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.plan import Plan
 from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.sampling import Sampling
@@ -29,7 +28,7 @@ class InProcess:
         self.timing = timing or Timing()
         self._sampling = Sampling(plan)
         self._made: list[Upload] = []
-        self._moment, self._round_budget = Moment(), NO_BUDGET
+        self._moment, self._most = Moment(), NO_LIMITS
         self.delivered = 0
         self.down_bytes: dict[int, int] = {}
 
@@ -39,9 +38,9 @@ class InProcess:
         downlink: Downlink,
         round_number: int,
         moment: Moment,
-        most_bytes: int | None = None,
+        most: Limits = NO_LIMITS,
     ) -> Iterator[Upload]:
-        self._round_budget = Budget(upload=most_bytes)
+        self._most = most
         self._made, self._moment = [], moment.keyed(key_of(self.plan.seed, round_number))
         self.down_bytes = {client: downlink.deliver(client).size for client in participants}
         self.delivered = sum(self.down_bytes.values())
@@ -67,7 +66,8 @@ class InProcess:
     def upload(self, client: int, local: LocalUpdate, round_number: int) -> list[Upload]:
         """What the client makes of its training: one upload."""
         limits = self._limits(client, round_number)
-        moment = self._moment.keyed(key_of(client, key=self._moment.key), self.plan.shares.of(client))
+        share = None if self.plan.privacy else self.plan.shares.of(client)  # it would tell of others' data
+        moment = self._moment.keyed(key_of(client, key=self._moment.key), share)
         outbox = self.residuals.outbox(client)
         payload = outbox.send(local, moment, limits, self.plan.positions)
         self._pay(client, round_number, len(payload))
@@ -80,7 +80,7 @@ class InProcess:
 
     def _limits(self, client: int, round_number: int) -> Limits:
         """What the upload may be at the most, in this round."""
-        limits = limits_of(self._round_budget, self.plan.own_limits.get(client, self.plan.limits))
+        limits = self.plan.own_limits.get(client, self.plan.limits).within(self._most)
         budget = self.plan.budgets.of_client(client)
         if budget.rate is None:
             return limits

@@ -4,7 +4,8 @@ The server refuses what is beyond; a client that knows the limits stays within t
 must: an upload that is refused returns to the residual, and the next one would be larger still.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from numbers import Integral
 
 import numpy as np
@@ -30,6 +31,10 @@ class Limits:
     weight: float | None = None
     """What an upload may count, where clients say it themselves."""
 
+    learnt_norm: float | None = None
+    """The norm may be so many times the median of what clients send (`federated/norms.py`), and at most `norm` where
+    both are set."""
+
     def __post_init__(self) -> None:
         counts = {"payload_bytes": self.payload_bytes, "entries": self.entries}
         for name, count in counts.items():
@@ -40,6 +45,22 @@ class Limits:
             positive = most is None or (is_number(most) and most > 0)
             require(positive, f"limits: {name} must be a positive number, got {most!r}")
             object.__setattr__(self, name, None if most is None else float(most))
+        factor = self.learnt_norm
+        above = factor is None or (is_number(factor) and 1 < factor < math.inf)
+        require(above, f"limits: learnt_norm is a factor above 1, such as 4: times the median norm; got {factor!r}")
+        object.__setattr__(self, "learnt_norm", None if factor is None else float(factor))
+
+    @property
+    def scales(self) -> bool:
+        """Whether a client may have to scale its upload down."""
+        return self.norm is not None or self.learnt_norm is not None
+
+    def within(self, most: "Limits") -> "Limits":
+        """The smaller of both, in bytes, entries and norm."""
+        pairs = {name: (getattr(self, name), getattr(most, name)) for name in ("payload_bytes", "entries", "norm")}
+        return replace(
+            self, **{name: min(set(both) - {None}, default=None) for name, both in pairs.items() if both[1] is not None}
+        )
 
     def check(self, payload: bytes, dim: int) -> None:
         """Refuses by size, before anything is decoded."""
@@ -50,7 +71,7 @@ class Limits:
     def check_update(self, update: SparseUpdate) -> None:
         if self.entries is not None and len(update) > self.entries:
             raise WireError(f"{len(update)} entries where {self.entries} are allowed")
-        if self.norm is not None and (norm := _norm(update)) > self.norm:
+        if self.norm is not None and (norm := norm_of(update)) > self.norm:
             raise WireError(f"an update of norm {norm:.3g} where {self.norm:.3g} is allowed")
 
     def fit(self, update: SparseUpdate) -> SparseUpdate:
@@ -61,7 +82,7 @@ class Limits:
             largest = np.argsort(-np.abs(update.values[:head]), kind="stable")[: self.entries - whole]
             kept = np.concatenate([np.sort(largest), np.arange(head, len(update))])
             update = SparseUpdate(update.dim, update.indices[kept], update.values[kept], whole)
-        if self.norm is not None and (norm := _norm(update)) > self.norm:
+        if self.norm is not None and (norm := norm_of(update)) > self.norm:
             scale = float(np.float32(self.norm / norm * (1 - 1e-6)))  # rounding must not lead beyond it again
             update = update.scaled(scale)
         return update
@@ -70,5 +91,6 @@ class Limits:
 NO_LIMITS = Limits()
 
 
-def _norm(update: SparseUpdate) -> float:
+def norm_of(update: SparseUpdate) -> float:
+    """Euclidean."""
     return float(np.linalg.norm(update.values.astype(np.float64)))

@@ -6,6 +6,7 @@ from functools import cached_property
 from gammafl.config.budget import NO_BUDGETS, Budgets
 from gammafl.config.link_trace import Links
 from gammafl.config.optimizers import NoServerOptimizer, ServerOptimizer
+from gammafl.config.privacy import Privacy
 from gammafl.config.schema import EvaluationSettings, ExponentialAverage, Faults, NoAverage, Sampler, TailAverage
 from gammafl.core.aggregate import Weighting
 from gammafl.core.errors import require
@@ -19,6 +20,7 @@ from gammafl.core.wire import PositionCoding
 from gammafl.federated.allowance import Allowance
 from gammafl.federated.budget import limits_of, require_clock, require_possible, require_steerable
 from gammafl.federated.limits import NO_LIMITS, Limits
+from gammafl.federated.privacy import limits_with, require_private
 from gammafl.federated.task import Task, layout_of
 from gammafl.methods.ways import Way, check_way
 
@@ -51,6 +53,7 @@ class Plan:
     link: Links | None = None
     """For the virtual clock."""
     budgets: Budgets = NO_BUDGETS
+    privacy: Privacy | None = None
 
     def __post_init__(self) -> None:
         require(
@@ -72,6 +75,7 @@ class Plan:
             self.link.require_clients(self.clients)
         require_clock(self.budgets)
         require_steerable(self.method, self.budgets.all)
+        require_private(self.privacy, self.method, self.layout.tail, self.upload_limits, self.budgets.all)
         require(
             self.faults.confirmed or not self.method.memory.commits,
             f"{self.method.name} must know which uploads counted: it can't be run with faults.confirmed=false",
@@ -95,12 +99,13 @@ class Plan:
     @cached_property
     def limits(self) -> Limits:
         """What any client's upload may be at the most."""
-        return limits_of(self.budgets.all, self.upload_limits)
+        return limits_with(self.privacy, limits_of(self.budgets.all, self.upload_limits))
 
     @cached_property
     def own_limits(self) -> dict[int, Limits]:
         """The same of clients with a budget of their own."""
-        return {client: limits_of(self.budgets.of_client(client), self.upload_limits) for client in self.budgets.own}
+        limits = limits_with(self.privacy, self.upload_limits)
+        return {client: limits_of(self.budgets.of_client(client), limits) for client in self.budgets.own}
 
     @cached_property
     def allowance(self) -> Allowance | None:

@@ -73,6 +73,9 @@ class RoundRecord(Product):
     capped: Count = 0
     """Uploads that counted and were cut to a budget: what had no room comes later."""
 
+    norm_limit: float | None = None
+    """What the norm of an upload could be, where the server learns that; None before it knows."""
+
     warnings: list[str] = Field([])
     """What is wrong with the training, and what helps; each is said once."""
 
@@ -170,6 +173,10 @@ class Summary(Product):
     dense_bytes_per_client: Count
     """What a client would send without compression."""
 
+    epsilon: float | None = None
+    """ε at `delta` of a client that was asked in every round; None where the run has no differential privacy."""
+
+    delta: float | None = None
     refused_uploads: Count
     missing_uploads: Count
     wall_seconds: float = Field(gt=0)
@@ -185,9 +192,10 @@ class Summary(Product):
     peak_memory_bytes: Count = 0
 
     def table(self) -> dict[str, Any]:
-        """Further metrics, and seconds on a link, are written where there are some."""
+        """Further metrics, seconds on a link, and privacy, are written where there are some."""
         fields = {name: value for name, value in self.model_dump().items() if value != {}}
-        return fields if self.link_seconds is not None else {k: v for k, v in fields.items() if k != "link_seconds"}
+        optional = ("link_seconds", "epsilon", "delta")
+        return {name: value for name, value in fields.items() if value is not None or name not in optional}
 
     def essentials(self) -> dict[str, str]:
         """What one wants to see first, as text."""
@@ -202,6 +210,7 @@ class Summary(Product):
             **averaged,
             "uplink": f"{show_bytes(self.uplink_bytes)}, {of_dense:.3g}% of dense",
             **({} if self.link_seconds is None else {"on the link": show_duration(self.link_seconds)}),
+            **({} if self.epsilon is None else {"privacy": f"ε = {self.epsilon:.3g} at δ = {self.delta:g}, a client"}),
         }
 
     def __repr__(self) -> str:

@@ -11,12 +11,14 @@ from gammafl.core import aggregate
 from gammafl.core.method import Method
 from gammafl.core.moment import Moment
 from gammafl.core.shifts import Counted, Mirror
-from gammafl.federated import server
+from gammafl.federated import privacy, server
 from gammafl.federated.client import Upload
 from gammafl.federated.downlink import Downlink, ViewState, distance
 from gammafl.federated.health import Health
 from gammafl.federated.level import Controller, Sent
+from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.link import round_seconds
+from gammafl.federated.norms import LearntNorm
 from gammafl.federated.plan import Plan
 from gammafl.federated.records import RoundRecord
 from gammafl.federated.server import ServerState
@@ -43,12 +45,12 @@ class Carrier(Protocol):
         downlink: Downlink,
         round_number: int,
         moment: Moment,
-        most_bytes: int | None = None,
+        most: Limits = NO_LIMITS,
     ) -> Iterable[Upload]:
         """The uploads as they arrive, while others may still be in the making; methods are told `moment`.
 
-        Whoever is reached gets what `downlink.deliver` says, and trains from its view. No upload is longer than
-        `most_bytes`.
+        Whoever is reached gets what `downlink.deliver` says, and trains from its view. No upload is more than
+        `most`, beside the plan's own limits.
         """
         ...
 
@@ -68,29 +70,35 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
     timing = timing or Timing()
     level = Controller(plan.method, plan.dim, plan.schedule, plan.rounds, plan.allowance)
     health = Health(plan.method, plan.layout, plan.limits, bool(plan.budgets))
+    norms = LearntNorm(plan.limits)
     if state.round:
         level.restore(state.level)
         health.restore(state.health)
+        norms.restore(state.norms)
     downlink = Downlink(plan.downlink, state.down or ViewState.of(plan.downlink, state.model), plan.positions)
     state.down = None if plan.downlink == "full" else downlink.state
     while state.round < plan.rounds:
         with timing.phase("sampling"):
             participants = server.pick_participants(plan, state.round)
         largest = aggregate.largest_value(sum(server.weights(plan, participants)))
-        intake = server.Intake(plan.dim, plan.limits, state.round, largest, plan.own_limits)
+        own = {client: norms.within(limits) for client, limits in plan.own_limits.items()}
+        intake = server.Intake(plan.dim, norms.within(plan.limits), state.round, largest, own)
         losses = {}  # an upload may come twice
         moment = plan.moment(state.round, level.scale, level.keep)
-        for upload in carrier.exchange(participants, downlink, state.round, moment, level.most_bytes):
+        most = Limits(payload_bytes=level.most_bytes, norm=norms.bound)
+        for upload in carrier.exchange(participants, downlink, state.round, moment, most):
             with timing.phase("server"):
                 intake.take(upload)
                 losses[upload.client] = upload.loss
         with timing.phase("server"):
+            for client, reason in norms.outliers(intake.updates).items():
+                intake.refuse(int(client), reason)
             accepted = intake.accepted
             carrier.settle({upload.client for upload, _ in accepted})
             shares = server.weights(plan, [upload.client for upload, _ in accepted])
             counted = server.mirrored(plan, accepted, shares, moment.step) if state.mirror else []
-            step = _step(plan, state.mirror, counted, moment)
-            server.apply(state, accepted, shares, plan.server_optimizer, plan.layout.tail, step)
+            step = _private_step(plan, accepted, state.round) or _step(plan, state.mirror, counted, moment)
+            server.apply(state, accepted, shares, plan.server_optimizer, plan.layout.tail, step, bool(plan.privacy))
             if state.mirror is not None:
                 state.mirror.commit(counted)
             downlink.move(state.model, plan.moment_down(state.round))
@@ -98,7 +106,8 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
             sent = [Sent.of(update, plan.layout, upload.report, upload.payload) for upload, update in accepted]
             level.observe(moment, sent)
             warnings = health.look(moment, sent)
-            state.level, state.health = level.state(), health.state()
+            norms.observe(intake.updates)
+            state.level, state.health, state.norms = level.state(), health.state(), norms.state()
             state.totals.downlink_bytes += carrier.delivered
             if plan.link is not None:
                 spent = round_seconds(plan.link, state.round, carrier.down_bytes, carrier.up_bytes)
@@ -119,6 +128,7 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
             link_seconds=state.totals.link_seconds,
             missing=len(participants) - len(accepted),
             capped=sum(bool(upload.report.capped) for upload, _ in accepted),
+            norm_limit=most.norm,
             warnings=warnings,
             **evaluation,
         )
@@ -129,6 +139,12 @@ def _step(plan: Plan, mirror: Mirror | None, counted: Sequence[Counted], moment:
     if mirror is None:
         return None
     return partial(mirror.step, counted=counted, arrived=len(counted) / plan.participants, step=moment.step)
+
+
+def _private_step(plan: Plan, accepted: Sequence[server.Accepted], round_number: int) -> server.TakeStep | None:
+    """The step with noise; None where the plan asks for none."""
+    normal = privacy.seeded(plan.seed, round_number)
+    return privacy.step_of(plan.privacy, [update for _, update in accepted], plan.participants, normal)
 
 
 def evaluate(plan: Plan, state: ServerState) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from gammafl.federated.client import Upload
 from gammafl.federated.downlink import ViewState
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.plan import Plan
+from gammafl.federated.receipts import Address
 
 Accepted = tuple[Upload, SparseUpdate]
 TakeStep = Callable[[Vector], None]
@@ -63,6 +64,9 @@ class ServerState:
 
     health: dict[str, Any] = field(default_factory=dict)
     """Of `federated/health.py`."""
+
+    norms: dict[str, Any] | None = None
+    """Of the learnt bound (`federated/norms.py`), where limits ask for one."""
 
     down: ViewState | None = None
     """Of the way down; None before the first round, and where the model is sent as a whole."""
@@ -111,6 +115,16 @@ class Intake:
     def accepted(self) -> list[Accepted]:
         return list(self._accepted.values())
 
+    @property
+    def updates(self) -> dict[Address, SparseUpdate]:
+        """Of those that are in order, by client."""
+        return {client: update for client, (_, update) in self._accepted.items()}
+
+    def refuse(self, client: int, reason: str) -> None:
+        """Its upload does not count after all."""
+        del self._accepted[client]
+        self.refused[client] = reason
+
     def take(self, upload: Upload) -> None:
         try:
             if upload.round != self.round:
@@ -149,19 +163,21 @@ def apply(
     optimizer: ServerOptimizer = NO_OPTIMIZER,
     statistics: int = 0,
     take_step: TakeStep | None = None,
+    always: bool = False,
 ) -> None:
     """x ← x − Σ weight·Δ̂_i (line 19) over what was accepted, or the optimiser's step, and the totals.
 
     The last `statistics` elements of the model are averages, which no optimiser moves. In a round without uploads
-    nothing moves. The model stays finite: `Intake` has bounded the updates, and `clamp` bounds the model for the next
-    round. `take_step` subtracts a round's updates from a vector, where they are not all of its step.
+    nothing moves, unless it `always` does. The model stays finite: `Intake` has bounded the updates, and `clamp` bounds
+    the model for the next round. `take_step` subtracts a round's updates from a vector, where they are not all of its
+    step.
     """
     updates = [update for _, update in accepted]
     if take_step is None:
         take_step = partial(aggregate.subtract, updates=updates, update_weights=update_weights)
     if server_optimizers.is_plain(optimizer):
         take_step(state.model)
-    elif updates:
+    elif updates or always:
         change = np.zeros_like(state.model)
         take_step(change)
         trained = state.model.size - statistics

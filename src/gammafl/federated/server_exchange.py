@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gammafl.config.budget import NO_BUDGET, Budget
+from gammafl.config.privacy import Privacy
 from gammafl.core import aggregate, kernels
 from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError, WireError, require
@@ -27,6 +28,8 @@ from gammafl.federated.exchange import Answer, Offer, Word, receipt_facts, run_f
 from gammafl.federated.health import Health
 from gammafl.federated.level import Controller, Sent
 from gammafl.federated.limits import NO_LIMITS, Limits
+from gammafl.federated.norms import LearntNorm
+from gammafl.federated.privacy import limits_with, require_private, take_step, unpredictable
 from gammafl.federated.receipts import Address, Receipts, Sender
 from gammafl.federated.server import BEYOND, Intake
 from gammafl.files.reading import Count, Facts, checked
@@ -80,6 +83,7 @@ class ServerExchange:
     limits        what an upload may be at the most
     budget        what clients may send; `uploads` is how many a round has, where that is known
     largest       no element of an update may be larger; by default what a model that is added up can hold
+    privacy       of whole clients: uploads count the same, and their sum gets noise
     training      the training's own name; by default a random word
     say           told what an operator should know
     """
@@ -95,17 +99,20 @@ class ServerExchange:
         budget: Budget = NO_BUDGET,
         uploads: int | None = None,
         largest: float = aggregate.LARGEST_MODEL,
+        privacy: Privacy | None = None,
         training: str | None = None,
         say: Callable[[str], None] = LOG.warning,
     ) -> None:
         self.method, self.schedule, self.layout = method, schedule, layout
         self.local_steps, self.largest, self.say = local_steps, largest, say
-        self.limits, self.budget, self.uploads = limits_of(budget, limits), budget, uploads
+        self.limits, self.budget, self.uploads = limits_with(privacy, limits_of(budget, limits)), budget, uploads
+        self.privacy = privacy
+        require_private(privacy, method, layout.tail, limits, budget)
         require(budget.round_seconds is None, f"budget {budget}: leave out s/round, clients have a clock of their own")
         require_possible(method, layout, self.limits)
         require_steerable(method, budget)
         self.description = described(method)
-        self.level, self.health = self._watchers()
+        self.level, self.health, self.norms = self._watchers()
         self.training = training or secrets.token_hex(8)
         self.round = 0
         """How many rounds are closed."""
@@ -118,12 +125,13 @@ class ServerExchange:
         """Who got an offer in the open round."""
         self._arrivals: dict[Address, Arrival] = {}
 
-    def _watchers(self) -> tuple[Controller, Health]:
+    def _watchers(self) -> tuple[Controller, Health, LearntNorm]:
         rounds = self.schedule.iterations // self.local_steps
         form = MessageForm.of(self.method, self.layout)
         allowance = Allowance.of(self.budget, self.schedule, rounds, form, self.uploads)
         level = Controller(self.method, self.layout.dim, self.schedule, rounds, allowance)
-        return level, Health(self.method, self.layout, self.limits, self.budget != NO_BUDGET)
+        health = Health(self.method, self.layout, self.limits, self.budget != NO_BUDGET)
+        return level, health, LearntNorm(self.limits)
 
     def moment(self) -> Moment:
         """The end of the open round, as the method sees it."""
@@ -153,7 +161,7 @@ class ServerExchange:
             **receipt_facts(receipt),
             absent=[" ".join(map(str, entry)) for entry in absent] or None,
             entries=self.limits.entries,
-            norm=self.limits.norm,
+            norm=self.norms.within(self.limits).norm,
             payload_bytes=limits_of(Budget(upload=self.level.most_bytes), self.limits).payload_bytes,
             rate=self.budget.rate,
         )
@@ -175,13 +183,15 @@ class ServerExchange:
         None for an upload that was sent again and has counted already: neither counted nor wrong.
         """
         self.meet(address, answer)
+        if self.privacy is not None and address not in self.asked:  # it would not be in the number that divides
+            raise WireError("an upload of a client that was not asked in this round")
         if address in self._arrivals:
             raise WireError("a second upload in one round")
         if refusal := self.receipts.refusal(answer.who, answer.number):
             if answer.again:
                 return None
             raise WireError(refusal)
-        intake = Intake(self.layout.dim, self.limits, largest=self.largest)
+        intake = Intake(self.layout.dim, self.norms.within(self.limits), largest=self.largest)
         intake.take(Upload(0, payload, 0.0))
         if intake.refused:
             raise WireError(intake.refused[0])
@@ -210,8 +220,13 @@ class ServerExchange:
         return self.schedule.step(made, self.local_steps) if used else 0.0
 
     def subtract(self, model: Vector, arrivals: Sequence[Arrival], weights: Sequence[float], asked: int) -> None:
-        """model ← model − the step of a round in which `asked` clients were asked (Algorithm 1, line 19)."""
-        if self.mirror is None:
+        """model ← model − the step of a round in which `asked` clients were asked (Algorithm 1, line 19).
+
+        With privacy the weights don't matter.
+        """
+        if self.privacy is not None:
+            take_step(model, [arrival.update for arrival in arrivals], max(1, asked), self.privacy, unpredictable)
+        elif self.mirror is None:
             aggregate.subtract(model, [arrival.update for arrival in arrivals], weights)
         else:
             counted = [arrival.counted(weight) for arrival, weight in zip(arrivals, weights, strict=True)]
@@ -225,6 +240,10 @@ class ServerExchange:
     def update_of(self, arrival: Arrival) -> SparseUpdate:
         """Δ̂ of an upload, for a server that looks at each."""
         return self.mirror.update_of(arrival.counted()) if isinstance(self.mirror, MirrorOfEach) else arrival.update
+
+    def epsilon(self) -> float | None:
+        """ε of a client that was asked in all rounds so far; None without privacy."""
+        return None if self.privacy is None else self.privacy.epsilon(self.round)
 
     @property
     def arrivals(self) -> list[Arrival]:
@@ -251,6 +270,10 @@ class ServerExchange:
             del self._arrivals[arrival.address]
         return {arrival.address: COPY.format(arrival.answer.name) for arrival in losers}
 
+    def outliers(self) -> dict[Address, str]:
+        """The open round's uploads that are too far from all others, before a bound is learnt, and why."""
+        return self.norms.outliers(_updates(self.arrivals))
+
     def _rank(self, arrival: Arrival) -> tuple[bool, int]:
         at_home = self.receipts.home(arrival.answer.who) == arrival.address
         return at_home, arrival.answer.number
@@ -267,6 +290,7 @@ class ServerExchange:
         sent = [Sent.of(one.update, self.layout, one.answer.report, one.payload) for one in counted]
         warnings = self.health.look(self.moment(), sent)
         self.level.observe(self.moment(), sent)
+        self.norms.observe(_updates(counted))
         self.count(counted)
         self.round += 1
         self.asked, self._arrivals = set(), {}
@@ -278,6 +302,7 @@ class ServerExchange:
         """`arrivals` of the round that was closed last are in the model too; before the next offers."""
         sent = [Sent.of(arrival.update, self.layout, arrival.answer.report, arrival.payload) for arrival in arrivals]
         self.level.observe_more(sent)
+        self.norms.observe_more(_updates(arrivals))
         self.count(arrivals)
 
     def count(self, arrivals: Sequence[Arrival]) -> None:
@@ -299,6 +324,7 @@ class ServerExchange:
             "asked": sorted(self.asked, key=str),
             "level": self.level.state(),
             "health": self.health.state(),
+            "norms": self.norms.state(),
             "shifts_since": self.shifts_since,
             "mirror": None if self.mirror is None else self._mirror_state(self.mirror, copy),
         }
@@ -316,9 +342,10 @@ class ServerExchange:
             receipts, asked = Receipts.of(saved["receipts"]), set(saved["asked"])
             own = {name: saved.get(name) for name in ExchangeFacts.model_fields}
             facts = checked(ExchangeFacts, {name: value for name, value in own.items() if value is not None})
-            level, health = self._watchers()
+            level, health, norms = self._watchers()
             level.restore(saved["level"])
             health.restore(saved["health"])
+            norms.restore(saved.get("norms"))
             mirror = self.method.memory.server(self.layout.dim, self.layout.tail)
             if mirror is not None:
                 mirror.restore(saved["mirror"]["vectors"], saved["mirror"]["shares"])
@@ -326,8 +353,12 @@ class ServerExchange:
             raise InputError(f"not a state of a server ({type(error).__name__}: {error})") from None
         self.round, self.training = facts.round, facts.training
         self.receipts, self.asked, self._arrivals = receipts, asked, {}
-        self.level, self.health = level, health
+        self.level, self.health, self.norms = level, health, norms
         self.mirror, self.shifts_since = mirror, facts.shifts_since
+
+
+def _updates(arrivals: Sequence[Arrival]) -> dict[Address, SparseUpdate]:
+    return {arrival.address: arrival.update for arrival in arrivals}
 
 
 def described(method: Method) -> str:

@@ -61,6 +61,8 @@ def summarise(
         link_seconds=totals.link_seconds,
         value_bytes_per_client=(sparse * plan.method.values.paper_bits + 32 * whole) / 8 / plan.participants,
         dense_bytes_per_client=4 * plan.dim * plan.rounds,
+        epsilon=None if plan.privacy is None else plan.privacy.epsilon(plan.rounds),
+        delta=None if plan.privacy is None else plan.privacy.delta,
         refused_uploads=sum(len(record.refused) for record in records),
         missing_uploads=sum(record.missing for record in records),
         wall_seconds=wall_seconds,

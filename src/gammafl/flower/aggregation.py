@@ -7,7 +7,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp.strategy import FedAvg, Strategy
 
 from gammafl.core import aggregate
-from gammafl.core.errors import InputError
+from gammafl.core.errors import InputError, require
 from gammafl.federated.server_exchange import Arrival
 from gammafl.flower.metrics import averaged
 from gammafl.flower.training import Training
@@ -26,6 +26,19 @@ def require_strategy(strategy: Any) -> None:
             " @app.main() and @app.train(): Flower's guide 'Upgrade to Message API' shows how"
         )
     raise InputError(f"Compressed takes a strategy such as flwr.serverapp.strategy.FedAvg(), got {strategy!r:.80}")
+
+
+def require_sums(compressed: Any) -> None:
+    """Refuses privacy where somebody else than we would add up uploads, or decide by them without noise."""
+    if compressed.privacy is None:
+        return
+    plain = is_plain(compressed.strategy) and not compressed.accept_whole and compressed.replies != "update"
+    require(
+        plain,
+        "privacy needs a server that averages compressed updates of one model, as plain FedAvg does. Around other"
+        " strategies Flower's own DP wrappers work: Compressed(DifferentialPrivacyServerSideFixedClipping(…))",
+    )
+    require(compressed.min_accepted == 1, "privacy: min_accepted would tell how many answered; leave it out")
 
 
 def is_flowers(strategy: Strategy) -> bool:
@@ -58,6 +71,10 @@ def weight_key(strategy: Strategy) -> str | None:
 
 def can_subtract(training: Training, arrivals: Sequence[Arrival]) -> bool:
     """Whether one model was sent to all and all of it came back, so that FedAvg can add up updates as they are."""
+    if training.terms.privacy is not None:  # the sum gets its noise here, whoever answered
+        one = len({id(base) for base in training.open.bases.values()}) == 1
+        require(one, "privacy needs one model for all clients of a round, and this strategy sends several")
+        return True
     if not arrivals or not training.terms.plain or training.open.whole or training.terms.replies == "update":
         return False
     nodes = {int(arrival.address) for arrival in arrivals}
@@ -73,7 +90,7 @@ def subtract(
     """
     fedavg = cast(FedAvg, strategy)
     fedavg._check_and_log_replies(replies, is_train=True, validate=False)
-    base = training.open.bases[int(arrivals[0].address)]
+    base = next(iter(training.open.bases.values())) if not arrivals else training.open.bases[int(arrivals[0].address)]
     asked = len(training.exchange.asked)
     shares = aggregate.weights([arrival.weight for arrival in arrivals], len(arrivals), "normalized", asked)
     model = base.vector.copy()

@@ -29,6 +29,7 @@ class Terms(Facts):
     rounds: Count
     local_steps: Count
     downlink: str
+    privacy: str
 
 
 class CheckpointFacts(Facts):

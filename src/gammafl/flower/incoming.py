@@ -69,6 +69,7 @@ class Incoming:
             except GammaflError as error:
                 self._refuse(node, str(error))
         self._refuse_copies(models)
+        self._refuse_outliers(models)
         self._refuse_odd_ones(models)
         return passed + list(models.values())
 
@@ -107,13 +108,22 @@ class Incoming:
                 self._refuse(int(address), reason)
                 models.pop(int(address), None)
 
+    def _refuse_outliers(self, models: dict[int, Message]) -> None:
+        """What is far beyond all others, as long as a learnt bound is not known; not what was handed over already."""
+        if models:
+            for address, reason in self.training.exchange.outliers().items():
+                if models.pop(int(address), None) is not None:
+                    self._refuse(int(address), reason)
+                    self.training.exchange.refuse(address)
+                    self.training.open.partial.discard(int(address))
+
     def _refuse_odd_ones(self, models: dict[int, Message]) -> None:
         """Flower's own strategies end the run if replies differ in their names; the odd ones are refused instead.
 
         FedAvg over sparse updates does without metrics that are alike; not so where models are handed to it.
         """
         opened, terms = self.training.open, self.training.terms
-        if not terms.alike:
+        if not terms.alike or terms.privacy is not None:  # what most have depends on each of them
             return
         self._refuse_other(models, _tensor_names, "its tensors have other names than those of most others")
         if not terms.plain or opened.whole or opened.partial:

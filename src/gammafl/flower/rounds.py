@@ -178,6 +178,8 @@ class Rounds:
         self, original: Callable[..., Any], server_round: int, replies: list[Message], given: set[int]
     ) -> Any:
         """A further call in one round, as for each of several groups of clients: what it is given counts too."""
+        private = self.training.terms.privacy is not None
+        require(not private, "privacy needs one call of aggregate_train a round: what further ones add has no noise")
         if further := [self._left[node] for node in given & self._left.keys()]:
             self.training.exchange.require_each(further)
         result = original(server_round, replies)
@@ -221,6 +223,7 @@ class Rounds:
         exchange, down, last = self.training.exchange, self.training.down, self.training.last
         labels, asked = [exchange.label(arrival) for arrival in counted], len(exchange.asked)
         apart = down.distance(last.vector) if self.training.has_view and last is not None else None
+        bound = exchange.norms.bound
         closed = self.training.close(counted)
         self._pending = False
         if len(self.failures) < MOST_FAILURES:
@@ -241,6 +244,8 @@ class Rounds:
         }
         if apart is not None:
             record["view_distance"] = apart
+        if bound is not None:
+            record["norm_limit"] = bound
         if closed.whole:
             record |= {"whole": len(closed.whole), "whole_bytes": sum(closed.whole.values())}
         if closed.other_bytes:

@@ -14,6 +14,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from gammafl.config.budget import Budget
+from gammafl.config.privacy import Privacy
 from gammafl.core.compressors import Compressor
 from gammafl.core.errors import InputError, require
 from gammafl.core.method import Method
@@ -28,6 +29,7 @@ from gammafl.flower.aggregation import (
     is_flowers,
     is_plain,
     require_strategy,
+    require_sums,
     weight_key,
 )
 from gammafl.flower.arrays import in_float32
@@ -61,6 +63,8 @@ class Compressed(Strategy):
     local_steps    E: a round ends at iteration t = round · local_steps, which `stepsize` counts in
     min_accepted   with fewer good uploads the strategy gets none, and the clients keep their updates
     limits         what an upload may be at the most, in bytes, entries and norm
+    privacy        differential privacy of whole clients, gf.Privacy(clip=…, noise=…), for FedAvg: uploads count the
+                   same, the sum gets noise, and `epsilon()` is what it came to (docs/privacy.md)
     budget         what clients may send: "64 kB/upload" (none is longer), "20 MB/run" (what all come to), "2 kB/s"
     downlink       what clients are sent of the model. "full": all of it every time; "changes": what has changed since
                    the version that the client has on its disk; a method or its name: what it keeps of the difference
@@ -96,6 +100,7 @@ class Compressed(Strategy):
         local_steps: int = 1,
         min_accepted: int = 1,
         limits: Limits = NO_LIMITS,
+        privacy: Privacy | None = None,
         budget: str | Budget | None = None,
         downlink: str | Method | Compressor = "full",
         whole: Sequence[str] = WHOLE,
@@ -127,6 +132,7 @@ class Compressed(Strategy):
         self.local_steps = local_steps
         self.min_accepted = min_accepted
         self.limits = limits
+        self.privacy = privacy
         self.budget = Budget.of(budget)
         require_steerable(self.method, self.budget)
         self.downlink = way_down(downlink, keep=keep)
@@ -145,6 +151,7 @@ class Compressed(Strategy):
         self.enabled = enabled
         self.resumption: Resumption | None = None
         self._require_half()
+        require_sums(self)
 
     def __getattr__(self, name: str) -> Any:
         if name in ("strategy", "now"):  # not there yet
@@ -173,6 +180,10 @@ class Compressed(Strategy):
                 self.resumption.save()
                 self.resumption.complete(result)
         self._finish(grid)
+        if self.privacy is not None:
+            LOG.info(
+                "gammafl: ε = %.3g at δ = %g for each client (docs/privacy.md)", self.epsilon(), self.privacy.delta
+            )
         return self._as_it_began(result)
 
     def _evaluating_what_clients_hold(self, evaluate: Any) -> Any:
@@ -192,7 +203,9 @@ class Compressed(Strategy):
         """
         strategy: Any = self.strategy
         terms = self._terms(rounds, simulated=type(grid).__name__ == "InMemoryGrid")
-        now = self.now = Rounds(strategy, Training(terms), initial, self.min_accepted, self.averaging, self.ledger)
+        now = self.now = Rounds(
+            strategy, Training(terms), initial, 0 if self.privacy else self.min_accepted, self.averaging, self.ledger
+        )
         LOG.info("gammafl: %s, downlink: %s", self.description, self.downlink)
         with ExitStack() as stack:
             watched: dict[str, Callable[..., Any]]
@@ -218,7 +231,13 @@ class Compressed(Strategy):
 
     def _stored_terms(self, rounds: int) -> StoredTerms:
         down = self.downlink if isinstance(self.downlink, str) else describe(self.downlink)
-        return StoredTerms(method=self.description, rounds=rounds, local_steps=self.local_steps, downlink=down)
+        return StoredTerms(
+            method=self.description,
+            rounds=rounds,
+            local_steps=self.local_steps,
+            downlink=down,
+            privacy=str(self.privacy),
+        )
 
     def _require_half(self) -> None:
         """A server's half that knows all clients together is for FedAvg's sum of updates alone."""
@@ -235,6 +254,7 @@ class Compressed(Strategy):
             local_steps=self.local_steps,
             lr_key=self.lr_key,
             limits=self.limits,
+            privacy=self.privacy,
             budget=self.budget,
             downlink=self.downlink,
             whole=self.whole,
@@ -258,6 +278,10 @@ class Compressed(Strategy):
     def history(self) -> list[dict[str, Any]]:
         """A record for each round of the training that runs, or ran last."""
         return self.now.history
+
+    def epsilon(self) -> float | None:
+        """ε at `privacy.delta` of a client that was asked in every round so far; None without privacy."""
+        return self.training.exchange.epsilon()
 
     @property
     def averaged_arrays(self) -> ArrayRecord | None:

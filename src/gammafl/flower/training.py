@@ -9,6 +9,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, RecordDict
 
 from gammafl.config.budget import NO_BUDGET, Budget
+from gammafl.config.privacy import Privacy
 from gammafl.core import aggregate, kernels
 from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError, require
@@ -46,6 +47,7 @@ class Terms:
     limits: Limits = NO_LIMITS
     budget: Budget = NO_BUDGET
     downlink: Way = "full"
+    privacy: Privacy | None = None
     whole: Sequence[str] = WHOLE
     tied: bool = True
     replies: Literal["model", "update"] | None = None
@@ -151,6 +153,7 @@ class Training:
             layout.vector,
             local_steps=terms.local_steps,
             limits=terms.limits,
+            privacy=terms.privacy,
             budget=terms.budget,
             uploads=uploads,
             largest=terms.largest_update,

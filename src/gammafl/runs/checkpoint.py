@@ -26,6 +26,7 @@ from gammafl.federated.budget import Pace
 from gammafl.federated.downlink import BROADCAST, CHANGED_AT, VIEW, ViewFacts, ViewState
 from gammafl.federated.health import HealthState
 from gammafl.federated.level import Controller, LevelState
+from gammafl.federated.norms import LearntNorm, NormsState
 from gammafl.federated.plan import Plan
 from gammafl.federated.server import ServerState, Totals
 from gammafl.federated.server_optimizers import MOMENTS, remembered
@@ -81,6 +82,7 @@ class CheckpointFacts(Facts):
     fingerprint: int | None
     level: LevelState | None
     health: HealthState
+    norms: NormsState | None = None
     down: ViewFacts | None = None
     paces: dict[str, Annotated[list[float], Field(min_length=2, max_length=2)]] = Field({})
     """Client → its `Pace`, where clients have rates."""
@@ -115,6 +117,7 @@ def save(directory: Path, saved: Saved) -> None:
         "fingerprint": saved.fingerprint,
         "level": state.level,
         "health": state.health,
+        "norms": state.norms,
         "down": None if state.down is None else state.down.facts(),
     }
     if state.mirror is not None:
@@ -183,6 +186,7 @@ def _read(path: Path) -> Saved:
             moments={name.removeprefix(MOMENT): tensors[name] for name in tensors if name.startswith(MOMENT)},
             level=None if facts.level is None else facts.level.model_dump(),
             health=facts.health.model_dump(),
+            norms=None if facts.norms is None else facts.norms.model_dump(),
             down=None if facts.down is None else ViewState.restored(tensors, facts.down),
         ),
         residuals=residuals,
@@ -242,6 +246,7 @@ def _require_sense(saved: Saved, plan: Plan, ledger: Path) -> None:
     if saved.state.round > plan.rounds:
         raise ValueError(f"round {saved.state.round} of {plan.rounds}")
     Controller(plan.method, plan.dim, plan.schedule, plan.rounds, plan.allowance).restore(saved.state.level)
+    LearntNorm(plan.limits).restore(saved.state.norms)
     if (saved.state.down is None) != (plan.downlink == "full"):
         raise ValueError("its way down is another one")
     if saved.state.down is not None and saved.state.down.version > saved.state.round:
@@ -257,7 +262,8 @@ def _require_sense(saved: Saved, plan: Plan, ledger: Path) -> None:
     if strangers := [client for client in named if client >= plan.clients]:
         raise ValueError(f"client {strangers[0]} of {plan.clients}")
     moments = saved.state.moments
-    wrong = set(moments) != set(remembered(plan.server_optimizer, saved.state.totals.uploads))
+    steps = saved.state.round if plan.privacy else saved.state.totals.uploads
+    wrong = set(moments) != set(remembered(plan.server_optimizer, steps))
     if wrong or any((moments[name] < 0).any() for name in moments if name == "squares"):
         raise ValueError(f"its server's optimizer remembers {', '.join(moments) or 'nothing'} that makes sense")
     if _whole_lines(ledger, saved.ledger_bytes) != saved.state.round:

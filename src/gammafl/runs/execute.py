@@ -76,6 +76,7 @@ def make_plan(config: RunConfig, data_dir: Path | None, say: Say) -> Plan:
         downlink=config.resolved_downlink(),
         link=config.resolved_link(),
         budgets=config.resolved_budgets(),
+        privacy=config.privacy.resolved(),
     )
 
 

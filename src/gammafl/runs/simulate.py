@@ -22,6 +22,7 @@ from gammafl.config.link import Link
 from gammafl.config.link_trace import LinkTrace, as_links
 from gammafl.config.optimizers import ServerOptimizer
 from gammafl.config.optimizers import server_optimizer as as_server_optimizer
+from gammafl.config.privacy import Privacy
 from gammafl.config.schema import EvaluationSettings, Faults, Sampler
 from gammafl.config.simulation import SimulationConfig, make_simulation_config
 from gammafl.core.aggregate import Weighting
@@ -104,6 +105,7 @@ def simulate(
     # what goes wrong, and what is refused
     faults: Mapping[str, float | bool] | Faults | None = None,
     limits: Limits = NO_LIMITS,
+    privacy: Privacy | None = None,
     # where it runs and what is shown; no result depends on these
     out: str | Path | None = None,
     name: str = "custom",
@@ -149,6 +151,8 @@ def simulate(
     faults          what goes wrong with a picked client, and how often: `{"lost": 0.1, "absent": 0.05}`; the kinds are
                     the keys of `faults` in `gammafl tasks logistic-mini`
     limits          what an upload may be at the most: `gf.Limits(entries=1000, norm=5.0)`
+    privacy         differential privacy of whole clients: `gf.Privacy(clip=1.0, noise=1.0)`, see docs/privacy.md. Every
+                    upload then counts the same, whatever `weights` says
     out             a run directory. The same call goes on with a run that was interrupted there, and returns the result
                     of a finished one; a call with other arguments is refused. Without it, all is in memory
     name            what the task is called in summaries and reports
@@ -171,6 +175,8 @@ def simulate(
     """
     resources = _resources(threads, residual_memory_mb, checkpoint_seconds)
     require(isinstance(limits, Limits), f"limits must be gf.Limits(…), got {limits!r}")
+    private = privacy is None or isinstance(privacy, Privacy)
+    require(private, f"privacy must be gf.Privacy(clip=…, noise=…), got {privacy!r}")
     require(isinstance(name, str), f"name must be text, got {name!r}")
     shown = show_progress() if progress else nullcontext(Logged())
     with _words_of_python(), session(resources) as began, shown as seen:
@@ -221,11 +227,16 @@ def simulate(
             "evaluate_every": evaluate_every,
             "faults": {} if faults is None else faults,
             "limits": {key: value for key, value in asdict(limits).items() if value is not None},
+            "privacy": {} if privacy is None else asdict(privacy),
         }
         plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in arguments.items()}
         config = make_simulation_config(plain)
         plan = replace(
-            _plan(config, task, chosen, gamma, limits, of_server), downlink=down, link=links, budgets=budgets
+            _plan(config, task, chosen, gamma, limits, of_server),
+            downlink=down,
+            link=links,
+            budgets=budgets,
+            privacy=privacy,
         )
         work = _Work(task, plan, Names(config.task, config.method, label_of(config.method)), resources, seen, on_round)
         return work.in_memory(began) if out is None else work.in_directory(began, Path(out), config)

@@ -1,0 +1,70 @@
+"""Differential privacy of whole clients, as users write it, and what it comes to: ε by Google's dp-accounting.
+
+`federated/privacy.py` keeps to it; docs/privacy.md derives it.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from gammafl.core.errors import not_installed, require
+from gammafl.core.inputs import is_number
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """Each upload is at most `clip` long, and the sum of a round's uploads gets Gaussian noise.
+
+    clip    C: the largest Euclidean norm of an upload, memory included
+    noise   z: the standard deviation of the noise in each element of the sum, in units of C
+    delta   δ: the chance that is left out of the promise; below 1 by the number of clients
+
+    >>> Privacy(clip=1.0, noise=2.0).deviation
+    2.0
+    """
+
+    clip: float
+    noise: float
+    delta: float = 1e-5
+
+    def __post_init__(self) -> None:
+        for name in ("clip", "noise"):
+            value = getattr(self, name)
+            positive = is_number(value) and 0 < value < math.inf
+            require(positive, f"privacy: {name} must be a positive number, got {value!r}")
+            object.__setattr__(self, name, float(value))
+        require(
+            is_number(self.delta) and 0 < self.delta < 1,
+            f"privacy: delta must be a number between 0 and 1, such as 1e-5; got {self.delta!r}",
+        )
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the noise in each element of the sum."""
+        return self.noise * self.clip
+
+    def epsilon(self, rounds: int) -> float:
+        """ε at `delta` for a client that was asked in each of `rounds` rounds.
+
+        No round counts for less because others might have been asked in it (no amplification by sampling).
+        """
+        if not rounds:
+            return 0.0
+        together = self.noise / math.sqrt(rounds)  # so many Gaussian mechanisms are one with less noise
+        return float(require_accountant().get_epsilon_gaussian(together, self.delta))
+
+    @classmethod
+    def within(cls, epsilon: float, rounds: int, clip: float, delta: float = 1e-5) -> "Privacy":
+        """The least noise by which `rounds` rounds stay within `epsilon`."""
+        possible = is_number(epsilon) and 0 < epsilon < math.inf and isinstance(rounds, int) and rounds >= 1
+        require(possible, f"privacy: a positive epsilon and a number of rounds are needed, got {epsilon!r}, {rounds!r}")
+        return cls(clip, math.sqrt(rounds) * require_accountant().get_sigma_gaussian(epsilon, delta), delta)
+
+
+def require_accountant() -> Any:
+    """The library that counts, or an `InputError`: before a run, not after it."""
+    try:
+        import dp_accounting
+    except ModuleNotFoundError:
+        raise not_installed("dp-accounting", "privacy") from None
+    return dp_accounting

@@ -1,0 +1,105 @@
+"""Differential privacy over Flower: FedAvg's step is the sum of bounded uploads with noise, by the number asked."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Message
+from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian
+
+import gammafl as gf
+import gammafl.flower
+from gammafl import seeds
+from gammafl.core.arrays import Vector
+from gammafl.core.wire import encode
+from gammafl.federated import server_exchange
+from tests.flower.books import computed, remembered
+from tests.flower.problem import run
+from tests.flower.spoil import BAD_NODE, with_payload
+from tests.problems import METHODS, Quadratic
+
+pytest.importorskip("dp_accounting")
+
+PRIVACY = gf.Privacy(clip=0.5, noise=1.0)
+
+
+def no_noise(count: int) -> Any:
+    return np.zeros(count)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "top-k", "stc"])
+def test_the_model_moves_by_equal_parts_of_what_was_sent(
+    name: str, tmp_path: Path, applied: dict[str, Vector], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although clients have different numbers of samples; what the clip holds back is on their disks."""
+    monkeypatch.setattr(server_exchange, "unpredictable", no_noise)
+    task, start = Quadratic(), Quadratic().initial_model(seeds.generator(0, "model"))
+    chosen, _, model = run(tmp_path, 6, task, method=METHODS[name], fraction_train=1.0, privacy=PRIVACY)
+    assert [len(record["clients"]) for record in chosen.history] == [4] * 6
+    rest = remembered(tmp_path, chosen)
+    parts = [computed(task, client) - rest[client] for client in "0123"]
+    np.testing.assert_allclose(start - model, sum(parts) / 4, atol=1e-5)
+    assert chosen.epsilon() == PRIVACY.epsilon(6)
+
+
+def test_a_client_that_sends_more_than_the_clip_counts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_exchange, "unpredictable", no_noise)
+
+    def too_much(message: Message, reply: Message) -> Message:
+        if message.metadata.dst_node_id == BAD_NODE:
+            with_payload(encode(gf.SparseUpdate(50, None, np.full(50, 7.0))))(reply.content)
+        return reply
+
+    start = Quadratic().initial_model(seeds.generator(0, "model"))
+    chosen, _, model = run(tmp_path, 3, fate=too_much, method="fedavg", fraction_train=1.0, privacy=PRIVACY)
+    assert [record["clients"] for record in chosen.history] == [["0", "1", "3"]] * 3
+    assert np.linalg.norm(start - model) <= 3 * 3 * PRIVACY.clip / 4 * (1 + 1e-6)
+
+
+def test_a_reply_that_looks_different_does_not_change_what_others_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without privacy the form that most replies have decides."""
+    monkeypatch.setattr(server_exchange, "unpredictable", no_noise)
+
+    def odd(message: Message, reply: Message) -> Message:
+        if message.metadata.dst_node_id in (100, 101):
+            reply.content["other"] = ArrayRecord({"one": Array(np.zeros(1, np.float32))})
+        return reply
+
+    chosen, _, _ = run(tmp_path, 2, fate=odd, method="fedavg", fraction_train=1.0, privacy=PRIVACY)
+    assert [len(record["clients"]) for record in chosen.history] == [4, 4]
+
+
+def test_noise_comes_also_in_a_round_that_nobody_answers(tmp_path: Path) -> None:
+    def silent_later(message: Message, reply: Message) -> Message | None:
+        return reply if int(message.content["config"]["server-round"]) == 1 else None  # type: ignore[arg-type]
+
+    models = [
+        run(tmp_path / str(rounds), rounds, fate=silent_later, method="fedavg", fraction_train=1.0, privacy=privacy)[2]
+        for rounds, privacy in [(1, gf.Privacy(0.5, 1e-6)), (2, gf.Privacy(0.5, 1e-6)), (2, gf.Privacy(0.5, 40.0))]
+    ]
+    assert 0 < np.abs(models[1] - models[0]).max() < 1e-5
+    assert 2 < (models[2] - models[0]).std() < 20  # 2 rounds of 40·0.5/4 are 7.1
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: gammafl.flower.Compressed(FedMedian(), privacy=PRIVACY), "plain FedAvg"),
+        (lambda: gammafl.flower.Compressed(FedAdam(), privacy=PRIVACY), "Flower's own DP wrappers"),
+        (lambda: gammafl.flower.Compressed(FedAvg(), privacy=PRIVACY, accept_whole=True), "compressed updates"),
+        (lambda: gammafl.flower.Compressed(FedAvg(), privacy=PRIVACY, replies="update"), "compressed updates"),
+        (lambda: gammafl.flower.Compressed(FedAvg(), privacy=PRIVACY, min_accepted=2), "how many answered"),
+    ],
+)
+def test_what_would_add_up_without_noise_is_refused(make: Any, reason: str) -> None:
+    with pytest.raises(gf.InputError, match=reason):
+        make()
+
+
+def test_limits_that_are_learnt_are_refused(tmp_path: Path) -> None:
+    limits = gf.Limits(learnt_norm=4.0)
+    with pytest.raises(gf.InputError, match="a learnt norm"):
+        run(tmp_path, 2, method="fedavg", fraction_train=1.0, privacy=PRIVACY, limits=limits)
