@@ -50,7 +50,10 @@ class Trainings:
         folder, kills = self._folder(f"killed-{self.begun}"), 0
         while not (folder / "model.npy").exists():
             moment = self.rng.uniform(0.15, 0.8) * seconds if kills < most else None
-            kills += self._attempt(folder, moment)
+            was_killed = self._attempt(folder, moment)
+            if not was_killed and not (folder / "model.npy").exists():
+                raise self.deployment.error("flwr-run", "ended without a model")
+            kills += was_killed
         return (folder / "model.npy").read_bytes()
 
     def _folder(self, name: str) -> Path:
@@ -68,7 +71,7 @@ class Trainings:
             "round-seconds": 120,
         }
 
-    def _attempt(self, folder: Path, moment: float | None) -> int:
+    def _attempt(self, folder: Path, moment: float | None) -> bool:
         """`flwr run`, killed after so many seconds; whether it was."""
         here = self.deployment
         here.wait_for_nodes()
@@ -86,7 +89,7 @@ class Trainings:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)  # it would go on to stream the log of a run that is gone
             time.sleep(0.05)
-        return int(killed)
+        return killed
 
     def _kill(self, app: list[int]) -> None:
         here, number = self.deployment, self.kills["ServerApp"]
