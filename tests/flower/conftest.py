@@ -1,6 +1,8 @@
 """What the server counted."""
 
+import gc
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,3 +25,11 @@ def applied(monkeypatch: pytest.MonkeyPatch) -> dict[str, Vector]:
 
     monkeypatch.setattr(ServerExchange, "close", close_and_add)
     return sums
+
+
+@pytest.fixture(autouse=True)
+def cheap_collections() -> Iterator[None]:
+    """Flower's strategies call gc.collect() for every reply: it is not to go through all that was loaded before."""
+    gc.freeze()
+    yield
+    gc.unfreeze()

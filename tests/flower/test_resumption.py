@@ -123,7 +123,7 @@ def test_a_server_that_dies_anywhere_ends_with_the_same_model(way: str, tmp_path
 def test_any_strategy_goes_on_as_if_nothing_had_happened(name: str, tmp_path: Path) -> None:
     make, mods = STRATEGIES[name]
     _, expected, grid = play(tmp_path / "alone", make, method="fedavg", mods=mods)
-    deaths = range(3, 2 * grid.steps, 7)
+    deaths = range(3, 2 * grid.steps, 19)
     _, result, _ = play(tmp_path / "killed", make, deaths, method="fedavg", mods=mods)
     np.testing.assert_array_equal(vector_of(result.arrays), vector_of(expected.arrays))
 

@@ -1,7 +1,6 @@
 """Around any strategy: what it gives alone it gives with everything sent, and with Top-k it learns."""
 
-import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +19,6 @@ from tests.flower.grid import InProcessGrid
 
 NODES, DIM = 7, 60
 CENTRES = np.random.default_rng(3).normal(size=(NODES, DIM)).astype(np.float32) + 5
-
-
-@pytest.fixture(autouse=True)
-def cheap_collections() -> Iterator[None]:
-    """Flower's strategies call gc.collect() for every reply: it is not to go through all that was loaded before."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def app_with(
