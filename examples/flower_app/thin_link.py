@@ -2,9 +2,9 @@
 
 python thin_link.py LINK [DIRECTORY]      # keys, logs, states, result.json, picture.png; build/flower-link by default
 
-Each SuperNode has a relay of its own, which lets no more through than the link does. Three runs: FedAvg at full speed,
-for what a round takes apart from the link; gammafl and FedAvg on the link. The virtual clock of `gammafl run --link`
-gets that constant, what compression took, and the measured bytes of each message, and is compared with the real one.
+Each SuperNode has a relay of its own, which lets no more through than the link does. Four runs: gammafl and FedAvg at
+full speed, for what a round of each takes apart from the link, and on the link. The virtual clock of `gammafl run
+--link` gets these constants and the measured bytes of each message, and is compared with the real one.
 """
 
 import json
@@ -94,8 +94,9 @@ class Outcome:
     """The two runs on the link, and what the comparison of the clocks comes to."""
 
     link: str
-    constant_seconds: float
-    """What a round takes apart from the link: Flower, training, evaluation."""
+    plain_constant_seconds: float
+    small_constant_seconds: float
+    """What a round takes apart from the link: Flower, training, evaluation, and compression where there is one."""
 
     plain: Curve
     small: Curve
@@ -191,20 +192,23 @@ def draw(outcome: Outcome, path: Path) -> None:
 def measure(link: Link, deployment: Deployment) -> Outcome:
     common = {"poll-seconds": POLL_SECONDS, "min-nodes": NODES, "round-seconds": 600}
     common |= {"method": METHOD, "keep": KEEP, "downlink": DOWNLINK}
-    say("FedAvg at full speed, for what a round takes apart from the link")
-    free = Run(deployment, "unshaped", compress=False, rounds=CONSTANT_ROUNDS, settings=common)
-    free.execute()
-    constant = median(steps(curve(free, None).real_seconds)[1:])  # the first one brings the app to the nodes
-    say(f"{constant:.1f} s a round; now each SuperNode has {link}")
+    names = ("gammafl", "fedavg")
+    say("both at full speed, for what a round takes apart from the link")
+    constants = []
+    for name in names:
+        free = Run(deployment, f"{name}-unshaped", name == "gammafl", rounds=CONSTANT_ROUNDS, settings=common)
+        free.execute()
+        constants.append(median(steps(curve(free, None).real_seconds)[1:]))  # the first one brings the app to the nodes
+    say(f"{constants[0]:.1f} s and {constants[1]:.1f} s a round; now each SuperNode has {link}")
     deployment.shape(link)
-    runs = [Run(deployment, name, name == "gammafl", rounds=ROUNDS, settings=common) for name in ("gammafl", "fedavg")]
+    runs = [Run(deployment, name, name == "gammafl", rounds=ROUNDS, settings=common) for name in names]
     for run in runs:
         run.execute()
     deployment.shape(None)
-    small, plain = (curve(run, replace(link, compute_seconds=constant)) for run in runs)
-    outcome = Outcome(str(link), constant, plain, small)
-    compute = max(0.0, constant + outcome.extra_seconds)
-    return replace(outcome, small=curve(runs[0], replace(link, compute_seconds=compute)))
+    small, plain = (
+        curve(run, replace(link, compute_seconds=constant)) for run, constant in zip(runs, constants, strict=True)
+    )
+    return Outcome(str(link), constants[1], constants[0], plain, small)
 
 
 def main(link: Link, directory: Path) -> None:
@@ -221,7 +225,8 @@ def main(link: Link, directory: Path) -> None:
     console.print(table(outcome))
     real, virtual = outcome.saved
     speed = facts["break_even_bits_per_second"]
-    say(f"Flower, training and evaluation take {outcome.constant_seconds:.1f} s a round without the link")
+    both = f"{outcome.plain_constant_seconds:.1f} s with FedAvg and {outcome.small_constant_seconds:.1f} s with gammafl"
+    say(f"without the link a round takes {both}: Flower, training, evaluation, compression")
     say(f"saved: {real:.0f} s measured, {virtual:.0f} s by the virtual clock, {virtual / real - 1:+.0%}")
     cost = f"compression takes {1000 * outcome.extra_seconds:.0f} ms more a round, for {size(outcome.saved_bytes)} less"
     say(f"{cost} a client: above {show_rate(float(f'{speed:.2g}'))} it does not pay")

@@ -1,5 +1,6 @@
 """A ServerApp that dies is started again, and the training ends with the model that it would have ended with."""
 
+import errno
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -326,6 +327,32 @@ def test_a_strategy_that_can_not_be_stored_is_named_before_anything_is_sent(tmp_
     with pytest.raises(gf.InputError, match=r"tracker, a builtins.object.*stateless=\['tracker'\]"):
         begin(tmp_path, strategy=strategy)
     begin(tmp_path, strategy=strategy, stateless=["tracker"])
+
+
+def test_a_second_training_needs_a_directory_of_its_own(tmp_path: Path) -> None:
+    grid = InProcessGrid(app_with([gammafl.flower.compress(tmp_path / "clients")]), NODES)
+    chosen = gammafl.flower.Compressed(FedAvg(), "top-k:keep=0.1", checkpoint=tmp_path / "server")
+    chosen.start(grid, record_of(np.zeros(DIM, np.float32)), 2)
+    with pytest.raises(gf.InputError, match="directory of its own"):
+        chosen.start(grid, record_of(np.zeros(DIM, np.float32)), 2)
+
+
+def test_a_full_disk_ends_the_run_with_its_name_and_the_run_goes_on_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, expected, _ = play(tmp_path / "alone", FedAvg, method="top-k:keep=0.1")
+    replace, writes = tensor_files.replace, iter(range(100))
+
+    def full(path: Path, *args: Any, **kwargs: Any) -> None:
+        if path.name == "server.safetensors" and next(writes) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(path, *args, **kwargs)
+
+    monkeypatch.setattr(tensor_files, "replace", full)
+    with pytest.raises(gf.InputError, match=r"can't write .*server.safetensors .*No space left.*make room, then run"):
+        play(tmp_path / "full", FedAvg, method="top-k:keep=0.1")
+    _, result, _ = play(tmp_path / "full", FedAvg, method="top-k:keep=0.1")
+    np.testing.assert_array_equal(vector_of(result.arrays), vector_of(expected.arrays))
 
 
 def test_two_servers_do_not_share_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

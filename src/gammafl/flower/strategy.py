@@ -49,6 +49,10 @@ LOG = logging.getLogger("flwr")
 GOODBYE_SECONDS = 10.0
 """How long the end of a training waits for clients to remove their states."""
 
+SECOND = (
+    "a second training would go on from the first one's checkpoint; make another Compressed(…, checkpoint=…) for it,"
+    " with a directory of its own"
+)
 INSIDE = "put Compressed outside: Compressed(Other(FedAvg(…)), …) instead of Other(Compressed(FedAvg(…), …))"
 
 
@@ -163,6 +167,8 @@ class Compressed(Strategy):
     def start(self, grid: Grid, *args: Any, **kwargs: Any) -> Result:
         """The strategy's own `start`, with the arguments that it takes."""
         if not self.enabled:
+            if self.checkpoint is not None:
+                LOG.warning("gammafl: nothing is compressed (enabled=False), and nothing stored in %s", self.checkpoint)
             return self.strategy.start(UncompressedGrid(grid), *args, **kwargs)
         given = _arguments(self.strategy.start, grid, *args, **kwargs)
         rounds, initial = given.get("num_rounds", self.rounds), given.get("initial_arrays")
@@ -216,6 +222,7 @@ class Compressed(Strategy):
                     "aggregate_evaluate": partial(now.evaluate, strategy.aggregate_evaluate),
                 }
             else:
+                require(self.resumption is None, SECOND)
                 stored = self.resumption = Resumption(self.checkpoint, strategy, self.stateless)
                 stack.enter_context(stored.begun(now, self._stored_terms(rounds), initial))
                 watched, write = stored.hooks(strategy), stored.write
