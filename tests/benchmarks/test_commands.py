@@ -27,7 +27,20 @@ def benchmarks(command: str, capsys: pytest.CaptureFixture[str], monkeypatch: py
 
 @pytest.mark.parametrize(
     "command",
-    ["compress", "wire", "density", "methods", "simulate", "start", "gpt2", "parts", "growth", "scale", "cost"],
+    [
+        "compress",
+        "wire",
+        "density",
+        "methods",
+        "simulate",
+        "start",
+        "gpt2",
+        "parts",
+        "growth",
+        "scale",
+        "cost",
+        "hostile",
+    ],
 )
 def test_help_shows_an_example(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
