@@ -172,7 +172,8 @@ def _read(path: Path, method: Method, dim: int, training: str) -> ClientState | 
     remembers = method.leaves_a_rest or RESIDUAL in tensors or HALVES in tensors
     wanted = dict.fromkeys(method.memory.vectors, Kind(FLOATS, (dim,))) if remembers else {}
     vectors = {name: np.array(tensors[name]) for name in wanted if name in tensors}
-    if HALVES in tensors and wanted.pop(RESIDUAL, None):
+    if HALVES in tensors:
+        del wanted[RESIDUAL]
         wanted[HALVES] = Kind(BYTES, (2 * dim,))
         if tensors.kinds[HALVES] == wanted[HALVES]:
             vectors[RESIDUAL] = halved.from_halves(tensors[HALVES])
