@@ -202,3 +202,16 @@ def cost(
     campaign = plan_campaign(MEASURED, options)
     need_torch()
     run_and_show(campaign, f"{PROGRAM} {shlex.join(sys.argv[1:])}")
+
+
+@app.command(epilog="Example:  python -m benchmarks hostile --seeds 0 --rounds 10")
+def hostile(
+    seeds: Annotated[str, typer.Option(help="Comma-separated.")] = "0,1,2",
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each run.")] = 20,
+) -> None:
+    """One client in five is hostile: robust strategies behind Compressed, with and without limits."""
+    need_torch()
+    from benchmarks import hostile as bench
+
+    for method in bench.ROWS:
+        bench.table(method, rounds, numbers(seeds, "--seeds", 0)).print()

@@ -40,6 +40,7 @@ def benchmarks(command: str, capsys: pytest.CaptureFixture[str], monkeypatch: py
         "growth",
         "scale",
         "cost",
+        "hostile",
     ],
 )
 def test_help_shows_an_example(

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,17 @@ def test_fewer_than_half_of_the_clients_never_move_the_bound_beyond_what_the_oth
         norms.observe(sent({**colluding, **{f"honest {i}": size for i, size in enumerate(honest)}}))
         if norms.bound is not None:
             assert 4 * min(honest) <= norms.bound <= 4 * max(honest)
+
+
+def test_a_fifth_that_always_sends_all_it_may_lifts_the_bound_to_a_higher_quantile_and_no_further() -> None:
+    """From the median of the others to their ⅝ quantile, however long it goes on."""
+    norms, rng, bounds = LearntNorm(LEARNT), np.random.default_rng(0), []
+    for _ in range(300):
+        honest = {f"honest {i}": size for i, size in enumerate(rng.lognormal(0, 0.5, 80))}
+        norms.observe(sent({**honest, **{f"hostile {i}": norms.bound or 1e3 for i in range(20)}}))
+        bounds.append(norms.bound)
+    quantile = 4 * np.exp(0.5 * NormalDist().inv_cdf(5 / 8))
+    assert abs(np.mean(bounds[WARM_UP:]) / quantile - 1) < 0.05
 
 
 @given(st.lists(st.lists(sizes, min_size=VOICES, max_size=6), min_size=1, max_size=12))

@@ -1,10 +1,11 @@
 """What one upload may be can be limited; honest clients stay within the limits, others are refused."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 
 import gammafl as gf
 import gammafl.flower
@@ -12,7 +13,7 @@ from gammafl.core.arrays import Vector
 from gammafl.core.wire import encode
 from gammafl.federated.norms import WARM_UP
 from tests.flower.books import computed, remembered
-from tests.flower.problem import run
+from tests.flower.problem import from_record, run, to_record
 from tests.flower.spoil import BAD_NODE, with_payload
 from tests.problems import METHODS, Quadratic
 
@@ -56,6 +57,25 @@ def test_honest_clients_stay_within_the_limits_and_keep_the_rest(
     rest = remembered(tmp_path, chosen)
     for client in ("0", "1", "3"):
         np.testing.assert_allclose(applied[client] + rest[client], computed(task, client), atol=1e-5)
+
+
+def test_a_whole_model_keeps_to_the_norm_as_an_update_does(tmp_path: Path) -> None:
+    """Or a client would only have to leave out the mod."""
+
+    def whole(message: Message, reply: Message) -> Message:
+        if message.metadata.dst_node_id in (BAD_NODE, 100):
+            far = np.float32(100 if message.metadata.dst_node_id == BAD_NODE else 0.01)
+            model = from_record(message.content["arrays"]) + far  # type: ignore[arg-type]
+            arrays, metrics = to_record(Quadratic(), model), reply.content["metrics"]
+            reply.content = RecordDict({"arrays": arrays, "metrics": metrics})
+        return reply
+
+    limits = gammafl.flower.Limits(norm=1.0)
+    settings: dict[str, Any] = {"method": METHODS["fedavg"], "fraction_train": 1.0, "accept_whole": True}
+    chosen, _, _ = run(tmp_path, 2, fate=whole, limits=limits, **settings)
+    for record in chosen.history:
+        assert record["whole"] == 1
+        assert "where 1 is allowed" in record["refused"][str(BAD_NODE)]
 
 
 @pytest.mark.parametrize("name", ["fedavg", "top-k", "stc"])

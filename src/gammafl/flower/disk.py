@@ -5,6 +5,7 @@ import os
 import re
 import secrets
 import shutil
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any, Literal
 import numpy as np
 from flwr.app import Context, RecordDict
 
+from gammafl import seeds
+from gammafl.core import halved
 from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError
 from gammafl.core.memory import RESIDUAL
@@ -32,6 +35,10 @@ LOG = logging.getLogger("flwr")
 
 FORMAT = 2
 """Of a client's state."""
+
+HALVES = "residual-bf16"
+Residuals = Literal["f32", "bf16"]
+"""How residuals are stored."""
 
 SPARE_BYTES = 1 << 20
 FIXED, REPLY = "fixed.", "reply."
@@ -59,8 +66,8 @@ class ClientDisk:
     that is there already is the user's, and stays as it is.
     """
 
-    def __init__(self, directory: Path, context: Context, training: str) -> None:
-        self.name = client_name(context)
+    def __init__(self, directory: Path, context: Context, training: str, residuals: Residuals = "f32") -> None:
+        self.name, self.residuals = client_name(context), residuals
         folder = folder_of(directory, training)
         self.is_new = not folder.exists()
         self.state_file = folder / f"{self.name}.state"
@@ -117,6 +124,10 @@ class ClientDisk:
         """Stores the state; and the `reply` that carried the open upload, without it, if it may be asked for again."""
         outbox, packer = state.outbox, Packer()
         tensors: dict[str, Any] = dict(outbox.memory.state())
+        if self.residuals == "bf16" and RESIDUAL in tensors:
+            rng = seeds.generator(zlib.crc32(state.incarnation.encode()), "residual", state.round)
+            halved.round_by_chance(tensors[RESIDUAL], rng)  # the memory's own: what is stored is what is used
+            tensors[HALVES] = halved.to_halves(tensors.pop(RESIDUAL))
         if outbox.open is not None:
             tensors["open"] = np.frombuffer(outbox.open, np.uint8)
         facts = {"format": FORMAT, **ClientFacts.of(state, describe(method))}
@@ -179,9 +190,14 @@ def _read(path: Path, method: Method, dim: int, training: str) -> ClientState | 
         return None
     if facts.method != describe(method):
         raise ValueError("it is of another method")
-    remembers = method.leaves_a_rest or RESIDUAL in tensors
+    remembers = method.leaves_a_rest or RESIDUAL in tensors or HALVES in tensors
     wanted = dict.fromkeys(method.memory.vectors, Kind(FLOATS, (dim,))) if remembers else {}
     vectors = {name: np.array(tensors[name]) for name in wanted if name in tensors}
+    if HALVES in tensors:
+        del wanted[RESIDUAL]
+        wanted[HALVES] = Kind(BYTES, (2 * dim,))
+        if tensors.kinds[HALVES] == wanted[HALVES]:
+            vectors[RESIDUAL] = halved.from_halves(tensors[HALVES])
     if "open" in tensors:
         wanted["open"] = Kind(BYTES, tensors.kinds["open"].shape)
     wanted |= {name: Kind(BYTES, kind.shape) for name, kind in tensors.kinds.items() if name.startswith(REPLY)}

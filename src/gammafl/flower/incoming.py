@@ -14,8 +14,10 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MessageType, RecordDict
 from numpy.typing import NDArray
 
+from gammafl.core.arrays import Vector
 from gammafl.core.errors import GammaflError, InputError, require
 from gammafl.core.sparse import SparseUpdate
+from gammafl.federated.limits import Limits
 from gammafl.federated.server_exchange import weight_within
 from gammafl.flower.arrays import LazyArray, floats_in
 from gammafl.flower.grid import Reply
@@ -195,7 +197,18 @@ class Incoming:
         self.training.layout.check(record, "its model")
         model = self.training.layout.flatten(record, "its model", record.keys())
         require_finite(model, "its model", self.training.terms.largest_update)
+        self._require_within(node, record, model)
         self.training.open.whole[node] = sum(len(array.data) for array in record.values())
+
+    def _require_within(self, node: int, record: ArrayRecord, model: Vector) -> None:
+        """A whole model keeps to the norm as an update does, or a client would only have to leave out the mod."""
+        exchange, layout = self.training.exchange, self.training.layout
+        if (norm := exchange.norms.within(exchange.limits).norm) is None:
+            return
+        change = np.zeros(layout.dim, np.float32)
+        for place in (layout.places[name] for name in record if name in layout.places):
+            change[place] = self.training.open.bases[node].vector[place] - model[place]
+        Limits(norm=norm).check_update(SparseUpdate(layout.dim, None, change))
 
     def _trained(self, base: Base, update: SparseUpdate, names: Sequence[str]) -> ArrayRecord:
         """b − Δ̂, a tensor at a time, when asked for; whole numbers are as the strategy has them."""

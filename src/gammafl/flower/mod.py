@@ -4,7 +4,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from flwr.app import Context, Error, Message, MessageType, RecordDict
 from flwr.common.constant import ErrorCode
@@ -13,7 +13,7 @@ from gammafl.core.errors import GammaflError, InputError, require
 from gammafl.core.method import Method
 from gammafl.flower import states
 from gammafl.flower.client import Exchange, Train
-from gammafl.flower.disk import ClientDisk
+from gammafl.flower.disk import ClientDisk, Residuals
 from gammafl.flower.messages import KEY, Notice, Offer, difference, kind_of, notice_in
 from gammafl.flower.states import simulation_directory, state_directory
 from gammafl.methods.description import build, describe, own_entries
@@ -32,6 +32,7 @@ def compress(
     forget_after: int | None = None,
     state_days: float | None = 30.0,
     state_bytes: int | None = None,
+    residuals: Residuals = "f32",
 ) -> Mod:
     """A mod for `ClientApp(mods=[compress()])`, the first of them; the server's strategy must be in `Compressed`.
 
@@ -44,6 +45,7 @@ def compress(
                    model
     state_days     states go when their training ends. Where the end was missed: after so many days without a change
     state_bytes    the oldest of other trainings go where all states together need more than that
+    residuals      "bf16" stores residuals in half the bytes, rounded by chance: see docs/deploy.md
 
     Returns the mod.
 
@@ -53,6 +55,7 @@ def compress(
     own = None if method is None else describe(resolve(method))
     entries = own_entries(methods)
     require(forget_after is None or forget_after >= 1, f"forget_after must be at least 1 round, got {forget_after}")
+    require(residuals in get_args(Residuals), f"residuals must be 'f32' or 'bf16', got {residuals!r}")
     require(state_days is None or state_days > 0, f"state_days must be positive, got {state_days}")
 
     def directory(simulated: bool) -> Path:
@@ -71,7 +74,7 @@ def compress(
                 return call_next(message, context)
             _agree(own, offer, entries)
             place = directory(offer.simulated)
-            disk = ClientDisk(place, context, offer.training)
+            disk = ClientDisk(place, context, offer.training, residuals)
             if disk.is_new:
                 _clean(place, state_days, state_bytes, offer.training)
             with disk.locked(message.metadata.ttl):
