@@ -36,8 +36,8 @@ ROUNDS, ENOUGH = 100, 100
 """Norms of so many rounds are remembered; fewer, if they are of so many addresses. Always of whole rounds: who is last
 in a round has no advantage."""
 
-WILD = 10.0
-"""In the warm-up an upload may be so many times as far from the median as later."""
+WILD = 2.0
+"""In the warm-up an upload may be so many times larger than later: who is refused by mistake only waits."""
 
 SMALLEST = 1e-30
 """No bound is lower, or what is scaled down to it would be nothing in float32, and the bound would never grow again."""
