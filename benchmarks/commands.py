@@ -215,3 +215,15 @@ def hostile(
 
     for method in bench.ROWS:
         bench.table(method, rounds, numbers(seeds, "--seeds", 0)).print()
+
+
+@app.command(epilog="Example:  python -m benchmarks halved --seeds 0 --rounds 10")
+def halved(
+    seeds: Annotated[str, typer.Option(help="Comma-separated.")] = "0,1,2",
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each run.")] = 40,
+) -> None:
+    """Residuals on disk in bfloat16 beside float32: accuracy and bytes."""
+    need_torch()
+    from benchmarks import halved as bench
+
+    bench.table(rounds, numbers(seeds, "--seeds", 0)).print()

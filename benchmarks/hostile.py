@@ -25,6 +25,7 @@ from gammafl.config.layers import make_config
 from gammafl.core.arrays import Vector
 from gammafl.experiments.intervals import interval
 from gammafl.federated.task import Task
+from gammafl.flower.disk import Residuals
 from gammafl.report.tables import TextTable
 from gammafl.runs.execute import make_plan
 from gammafl.tasks.registry import settings_of
@@ -87,14 +88,14 @@ ATTACKS = [
 
 
 @cache
-def _task(seed: int) -> Task:
+def task_of(seed: int) -> Task:
     config = make_config(settings_of("logistic-mini"), {"task": "logistic-mini", "seed": seed, **SCHEME})
     return make_plan(config, None, lambda text: None).task
 
 
-def app_with(task: Task, attack: Attack, seed: int, state_dir: Path) -> ClientApp:
+def app_with(task: Task, attack: Attack, seed: int, state_dir: Path, residuals: Residuals = "f32") -> ClientApp:
     """Ten clients, of which some lie."""
-    app, first = ClientApp(mods=[gammafl.flower.compress(state_dir)]), dict[int, Vector]()
+    app, first = ClientApp(mods=[gammafl.flower.compress(state_dir, residuals=residuals)]), dict[int, Vector]()
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
@@ -117,7 +118,7 @@ def app_with(task: Task, attack: Attack, seed: int, state_dir: Path) -> ClientAp
 def accuracy(strategy: str, method: str, limits: gf.Limits, attack: Attack, rounds: int, seed: int) -> float:
     """Of the model at the end, on the test set."""
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    task = _task(seed)
+    task = task_of(seed)
     model = task.initial_model(seeds.generator(seed, "model"))
     with tempfile.TemporaryDirectory() as folder:
         chosen = gammafl.flower.Compressed(STRATEGIES[strategy](), method=METHODS[method], limits=limits)

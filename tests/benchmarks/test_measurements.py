@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import gammafl as gf
-from benchmarks import compress, context, density, growth, measure, parts, scale, simulate, wire
+from benchmarks import compress, context, density, growth, halved, hostile, measure, parts, scale, simulate, wire
 from benchmarks.measure import medians, show_seconds, verdict
 from benchmarks.ours import make_task
 from benchmarks.peers import work
@@ -214,3 +214,25 @@ def test_what_is_recorded_is_what_a_run_sends() -> None:
     layout, updates, sizes = context.record("logistic-mini", "gamma-fedht-q", 0.01, 20, 10)
     assert (layout.dim, len(updates)) == (10_250, 10)
     assert [len(gf.encode(update)) for update in updates] == sizes
+
+
+def test_hostile_clients_lie_about_their_training_and_honest_ones_do_not() -> None:
+    honest, first = np.ones(50, np.float32), np.full(50, 2, np.float32)
+    lies = {attack.name: attack.lie(honest, first, np.random.default_rng(0)) for attack in hostile.ATTACKS}
+    sizes = {name: float(np.linalg.norm(lie) / np.linalg.norm(honest)) for name, lie in lies.items()}
+    assert [round(size, 3) for size in sizes.values()] == [1, 10, 100, 2]
+    assert [float(np.sign(lie @ honest)) for lie in lies.values()][::3] == [1, -1]
+
+
+def test_sign_flips_ruin_an_average_and_not_multi_krum() -> None:
+    """The study of docs/security.md at a tiny size."""
+    flips = hostile.ATTACKS[1]
+    average, robust = (
+        hostile.accuracy(name, "everything", gf.Limits(), flips, 4, 0) for name in ("FedAvg", "MultiKrum")
+    )
+    assert average < robust - 0.1
+
+
+def test_a_state_with_residuals_in_bfloat16_takes_about_half() -> None:
+    (_, whole), (_, half) = (halved.measured(how, 1, 0) for how in ("f32", "bf16"))
+    assert 0.5 < half / whole < 0.6

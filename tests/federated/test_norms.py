@@ -62,9 +62,9 @@ def test_a_fifth_that_always_sends_all_it_may_lifts_the_bound_to_a_higher_quanti
     for _ in range(300):
         honest = {f"honest {i}": size for i, size in enumerate(rng.lognormal(0, 0.5, 80))}
         norms.observe(sent({**honest, **{f"hostile {i}": norms.bound or 1e3 for i in range(20)}}))
-        bounds.append(norms.bound)
+        bounds += [] if norms.bound is None else [norms.bound]
     quantile = 4 * np.exp(0.5 * NormalDist().inv_cdf(5 / 8))
-    assert abs(np.mean(bounds[WARM_UP:]) / quantile - 1) < 0.05
+    assert abs(np.mean(bounds) / quantile - 1) < 0.05
 
 
 @given(st.lists(st.lists(sizes, min_size=VOICES, max_size=6), min_size=1, max_size=12))

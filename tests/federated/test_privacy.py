@@ -187,6 +187,12 @@ def test_every_upload_counts_the_same_and_only_those_who_were_asked() -> None:
     assert server.accept("a", upload)
 
 
+def test_a_step_before_anybody_was_asked_changes_nothing() -> None:
+    server, model = gf.Server(gf.fedavg(), SCHEDULE, like=4, privacy=PRIVACY), np.ones(4, np.float32)
+    server.step(model)
+    assert model.tolist() == [1, 1, 1, 1]
+
+
 def test_in_the_simulator_sizes_of_data_have_no_effect() -> None:
     """Neither as weights, nor on what a method keeps (DAGC)."""
     models = []

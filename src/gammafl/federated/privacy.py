@@ -11,7 +11,6 @@ What would tell of a client without noise is refused (`require_private`). docs/p
 
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,15 +62,6 @@ def take_step(model: Vector, updates: Sequence[SparseUpdate], asked: int, privac
     summed += privacy.deviation * normal(model.size)
     with np.errstate(over="ignore"):  # beyond what a model can hold is clamped
         model -= (summed / asked).astype(np.float32)
-
-
-def step_of(
-    privacy: Privacy | None, updates: Sequence[SparseUpdate], asked: int, normal: Normal
-) -> Callable[[Vector], None] | None:
-    """The step of a round, for `server.apply`; None without privacy."""
-    if privacy is None:
-        return None
-    return partial(take_step, updates=updates, asked=asked, privacy=privacy, normal=normal)
 
 
 def limits_with(privacy: Privacy | None, limits: Limits) -> Limits:

@@ -143,8 +143,10 @@ def _step(plan: Plan, mirror: Mirror | None, counted: Sequence[Counted], moment:
 
 def _private_step(plan: Plan, accepted: Sequence[server.Accepted], round_number: int) -> server.TakeStep | None:
     """The step with noise; None where the plan asks for none."""
-    normal = privacy.seeded(plan.seed, round_number)
-    return privacy.step_of(plan.privacy, [update for _, update in accepted], plan.participants, normal)
+    if plan.privacy is None:
+        return None
+    updates, normal = [update for _, update in accepted], privacy.seeded(plan.seed, round_number)
+    return partial(privacy.take_step, updates=updates, asked=plan.participants, privacy=plan.privacy, normal=normal)
 
 
 def evaluate(plan: Plan, state: ServerState) -> dict[str, Any]:

@@ -222,10 +222,11 @@ class ServerExchange:
     def subtract(self, model: Vector, arrivals: Sequence[Arrival], weights: Sequence[float], asked: int) -> None:
         """model ← model − the step of a round in which `asked` clients were asked (Algorithm 1, line 19).
 
-        With privacy the weights don't matter.
+        With privacy the weights don't matter, and where nobody was asked there is nothing to hide.
         """
         if self.privacy is not None:
-            take_step(model, [arrival.update for arrival in arrivals], max(1, asked), self.privacy, unpredictable)
+            if asked:
+                take_step(model, [arrival.update for arrival in arrivals], asked, self.privacy, unpredictable)
         elif self.mirror is None:
             aggregate.subtract(model, [arrival.update for arrival in arrivals], weights)
         else:

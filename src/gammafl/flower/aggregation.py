@@ -38,6 +38,7 @@ def require_sums(compressed: Any) -> None:
         "privacy needs a server that averages compressed updates of one model, as plain FedAvg does. Around other"
         " strategies Flower's own DP wrappers work: Compressed(DifferentialPrivacyServerSideFixedClipping(…))",
     )
+    require(compressed.enabled, "privacy: with enabled=False there would be none; leave out one of both")
     require(compressed.min_accepted == 1, "privacy: min_accepted would tell how many answered; leave it out")
 
 
