@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message
-from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message
+from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian, Result
 
 import gammafl as gf
 import gammafl.flower
@@ -15,8 +15,10 @@ from gammafl.core.arrays import Vector
 from gammafl.core.wire import encode
 from gammafl.federated import server_exchange
 from tests.flower.books import computed, remembered
-from tests.flower.problem import run
+from tests.flower.grid import InProcessGrid
+from tests.flower.problem import quadratic_app, run, to_record
 from tests.flower.spoil import BAD_NODE, with_payload
+from tests.flower.test_resumption import DeadError
 from tests.problems import METHODS, Quadratic
 
 pytest.importorskip("dp_accounting")
@@ -104,3 +106,53 @@ def test_limits_that_are_learnt_are_refused(tmp_path: Path) -> None:
     limits = gf.Limits(learnt_norm=4.0)
     with pytest.raises(gf.InputError, match="a learnt norm"):
         run(tmp_path, 2, method="fedavg", fraction_train=1.0, privacy=PRIVACY, limits=limits)
+
+
+class Publishing(FedAvg):
+    """Shows each model to the world as soon as it is made, before anything else happens."""
+
+    shown: list[Vector]
+
+    def start(self, grid: Any, initial_arrays: ArrayRecord, num_rounds: int = 3, **others: Any) -> Result:  # type: ignore[override]
+        arrays, result = initial_arrays, Result()
+        for number in range(1, num_rounds + 1):
+            messages = self.configure_train(number, arrays, ConfigRecord({"lr": 0.1}), grid)
+            made, _ = self.aggregate_train(number, grid.send_and_receive(messages))
+            if made is not None:
+                result.arrays = arrays = made
+                self.published(made)
+        return result
+
+    def published(self, model: ArrayRecord) -> None: ...
+
+
+def test_after_a_restart_the_same_uploads_get_no_other_noise(tmp_path: Path) -> None:
+    """Two models of the same uploads with independent noise would tell more than ε counts."""
+    shown: list[dict[str, bytes]] = []
+    task = Quadratic()
+
+    class DyingAsItPublishes(Publishing):
+        def published(self, model: ArrayRecord) -> None:
+            shown.append({name: array.data for name, array in model.items()})
+            if len(shown) == 1:
+                raise DeadError
+
+    def start() -> Any:
+        chosen = gammafl.flower.Compressed(
+            DyingAsItPublishes(), "fedavg", privacy=PRIVACY, checkpoint=tmp_path / "server"
+        )
+        chosen.start(grid, to_record(task, np.zeros(50, np.float32)), 1)
+        return chosen
+
+    grid = InProcessGrid(quadratic_app(task, tmp_path / "clients"), 4)
+    with pytest.raises(DeadError):
+        start()
+    assert start().epsilon() == PRIVACY.epsilon(1)
+    assert len(shown) == 2
+    assert shown[0] == shown[1]
+
+
+def test_whether_there_is_a_result_does_not_tell_that_somebody_answered(tmp_path: Path) -> None:
+    chosen, _, model = run(tmp_path, 2, fate=lambda *_: None, method="fedavg", fraction_train=1.0, privacy=PRIVACY)
+    assert [record["clients"] for record in chosen.history] == [[], []]
+    assert np.isfinite(model).all()

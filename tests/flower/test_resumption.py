@@ -164,13 +164,46 @@ def test_what_a_strategy_changes_in_its_config_is_remembered(tmp_path: Path) -> 
     assert chosen.best == alone.best < 1e9
 
 
+class Counting(FedAvg):
+    """Changes its config from the first round on: a number, a list in place, and a key of the app's that goes."""
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        config["count"] = int(config.get("count", 0)) + 1  # type: ignore[arg-type]
+        config["list"].append(server_round)  # type: ignore[union-attr]
+        if server_round == 2:
+            del config["early"]
+        return super().configure_train(server_round, arrays, config, grid)
+
+
+def test_a_config_is_the_same_in_each_round_whenever_the_server_dies(tmp_path: Path) -> None:
+    def configs(folder: Path, deaths: Iterable[int]) -> dict[int, Any]:
+        grid = Deadly(app_with([gammafl.flower.compress(folder / "clients")]), NODES, deaths)
+
+        def start() -> Result:
+            chosen = gammafl.flower.Compressed(Counting(), "top-k:keep=0.1", checkpoint=folder / "server")
+            config = ConfigRecord({"lr": 0.2, "list": [0], "early": True})
+            return chosen.start(grid, record_of(np.zeros(DIM, np.float32)), 3, train_config=config)
+
+        restarted(grid, start)
+        sent = [m.content["config"] for m in grid.sent if m.metadata.message_type == "train"]
+        return {int(c["server-round"]): (c["count"], list(c["list"]), "early" in c) for c in sent}  # type: ignore[arg-type,call-overload,index,operator]
+
+    expected = {1: (1, [0, 1], True), 2: (2, [0, 1, 2], False), 3: (3, [0, 1, 2, 3], False)}
+    assert configs(tmp_path / "alone", []) == expected
+    assert configs(tmp_path / "killed", [3, 5, 18, 30, 41, 50]) == expected
+
+
 class OwnStart(FedAvg):
     """A `start` of one's own, that names its arguments, and keeps the model of each round."""
+
+    first = 1
 
     def start(self, grid: Grid, initial_arrays: ArrayRecord, num_rounds: int = 3, **others: Any) -> Result:  # type: ignore[override]
         arrays, result, config = initial_arrays, Result(), ConfigRecord({"lr": 0.2})
         self.models: dict[int, ArrayRecord] = {}
-        for number in range(1, num_rounds + 1):
+        for number in range(self.first, num_rounds + self.first):
             messages = self.configure_train(server_round=number, arrays=arrays, config=config, grid=grid)
             made, _ = self.aggregate_train(server_round=number, replies=grid.send_and_receive(messages))
             if made is not None:
@@ -178,12 +211,38 @@ class OwnStart(FedAvg):
         return result
 
 
-def test_a_start_of_ones_own_goes_on_too_and_sees_no_wrong_model(tmp_path: Path) -> None:
-    alone, expected, grid = play(tmp_path / "alone", OwnStart, method="top-k:keep=0.1")
-    chosen, result, _ = play(tmp_path / "killed", OwnStart, range(5, 2 * grid.steps, 11), method="top-k:keep=0.1")
+class FromZero(OwnStart):
+    """Its first round is round 0."""
+
+    first = 0
+
+
+@pytest.mark.parametrize("own", [OwnStart, FromZero])
+def test_a_start_of_ones_own_goes_on_too_and_sees_no_wrong_model(own: Any, tmp_path: Path) -> None:
+    alone, expected, grid = play(tmp_path / "alone", own, method="top-k:keep=0.1")
+    assert [len(record["clients"]) for record in alone.history] == [NODES] * ROUNDS
+    chosen, result, _ = play(tmp_path / "killed", own, range(5, 2 * grid.steps, 11), method="top-k:keep=0.1")
     np.testing.assert_array_equal(vector_of(result.arrays), vector_of(expected.arrays))
     for number, model in chosen.models.items():
         np.testing.assert_array_equal(vector_of(model), vector_of(alone.models[number]))
+
+
+class WithoutInitial(FedAvg):
+    """Makes its first model itself."""
+
+    def start(self, grid: Grid, num_rounds: int, note: Any = 0, **others: Any) -> Result:  # type: ignore[override]
+        assert note is None, "as it was given"
+        return super().start(grid, record_of(np.zeros(DIM, np.float32)), num_rounds)
+
+
+def test_after_a_restart_arguments_that_are_none_stay_so(tmp_path: Path) -> None:
+    grid = Deadly(app_with([gammafl.flower.compress(tmp_path / "clients")]), NODES, [20])
+    restarted(
+        grid,
+        lambda: gammafl.flower.Compressed(WithoutInitial(), "top-k:keep=0.1", checkpoint=tmp_path / "server").start(
+            grid, num_rounds=2, note=None
+        ),
+    )
 
 
 def test_a_finished_training_gives_its_result_again_and_sends_nothing(tmp_path: Path) -> None:
@@ -321,6 +380,18 @@ def test_a_forged_checkpoint_is_refused_in_one_line(tmp_path: Path) -> None:
                 begin(tmp_path)
 
 
+def test_a_forged_memory_of_the_strategy_is_refused_in_one_line(tmp_path: Path) -> None:
+    begin(tmp_path)
+    file = tmp_path / "server" / "server.safetensors"
+    facts, tensors = tensor_files.read(file)
+    stored = dict(tensors)
+    for name in ("x", "no.such", "x.y.z"):
+        for value in ({"$": "x"}, {}, {"$": "array", "dtype": "f4", "shape": [10**15], "at": "0"}, {"$": "dict"}):
+            tensor_files.replace(file, stored, {**facts, "strategy": {name: value}})
+            with pytest.raises(gf.InputError, match=r"^[^\n]*can't be used[^\n]*$"):
+                begin(tmp_path)
+
+
 def test_a_strategy_that_can_not_be_stored_is_named_before_anything_is_sent(tmp_path: Path) -> None:
     strategy: Any = FedAvg()
     strategy.tracker = object()
@@ -377,6 +448,26 @@ def test_the_ledger_has_each_round_once(tmp_path: Path) -> None:
     )
     lines = [(tmp_path / name).read_text().splitlines() for name in ("alone.jsonl", "killed.jsonl")]
     assert len(lines[0]) == len(lines[1]) == ROUNDS
+
+
+@pytest.mark.parametrize("deaths", [[5], [20], [35]])
+def test_lines_of_another_training_in_the_ledger_stay(deaths: list[int], tmp_path: Path) -> None:
+    """As where a restart names another ledger, or another training wrote to this one in between."""
+    play(tmp_path / "other", FedAvg, method="top-k:keep=0.1", ledger=tmp_path / "other.jsonl", rounds=3)
+    others = (tmp_path / "other.jsonl").read_bytes()
+    ledger = tmp_path / "mine.jsonl"
+    grid = Deadly(app_with([gammafl.flower.compress(tmp_path / "clients")]), NODES, deaths)
+    written: list[bytes] = []
+
+    def start() -> Result:
+        if grid.steps:
+            ledger.write_bytes(ledger.read_bytes() + others)
+            written.append(ledger.read_bytes())
+        chosen = gammafl.flower.Compressed(FedAvg(), "top-k:keep=0.1", checkpoint=tmp_path / "server", ledger=ledger)
+        return chosen.start(grid, record_of(np.zeros(DIM, np.float32)), 3)
+
+    restarted(grid, start)
+    assert ledger.read_bytes().startswith(written[0])
 
 
 def test_without_a_checkpoint_clients_store_no_replies(tmp_path: Path) -> None:

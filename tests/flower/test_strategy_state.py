@@ -3,6 +3,7 @@
 import inspect
 import logging
 import random
+from collections import Counter, OrderedDict, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,10 @@ VALUES = [
     RecordDict({"arrays": RECORD, "metrics": MetricRecord({"n": 1})}),
     torch.arange(4.0),
     torch.ones(3, dtype=torch.bfloat16),
+    OrderedDict(b=1, a=2),
+    Counter("abb"),
+    defaultdict(int, a=1),
+    defaultdict(list, {1: [2]}),
 ]
 
 
@@ -137,3 +142,66 @@ def test_what_can_not_be_stored_is_named_and_may_be_left_out() -> None:
     with pytest.raises(gf.InputError, match=r"chance, a random.Random.*stateless=\['chance'\]"):
         StrategyState(Remembering(chance=random.Random(0)))
     StrategyState(Remembering(chance=random.Random(0)), stateless=["chance"])
+
+
+class Memory(defaultdict[str, int]):
+    """A container of one's own would come back as another one."""
+
+
+@pytest.mark.parametrize("value", [Memory(int), defaultdict(lambda: 7), np.ma.masked_array([1.0], [True])])
+def test_a_container_that_would_come_back_as_another_one_is_refused(value: Any) -> None:
+    with pytest.raises(NotPlainError):
+        Packer().pack(value)
+
+
+def restored(strategy: Any, state: StrategyState, other: Any) -> Any:
+    packer = Packer()
+    packed = state.pack(packer)
+    StrategyState(other).restore(packed, packer.tensors)
+    return other
+
+
+class Slotted(FedAvg):
+    """Keeps its count beside its `__dict__`, knows itself, and forgets that it is new."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count, self.new = 0, True
+        self.myself = self
+
+
+def test_slots_are_attributes_and_so_is_one_that_is_gone_and_one_that_is_the_strategy() -> None:
+    strategy = Slotted()
+    state = StrategyState(strategy)
+    strategy.count = 5
+    del strategy.new
+    other = restored(strategy, state, Slotted())
+    assert other.count == 5
+    assert not hasattr(other, "new")
+    assert other.myself is other
+
+
+def test_a_list_that_holds_itself_is_named() -> None:
+    strategy: Any = FedAvg()
+    strategy.cycle = [1]
+    strategy.cycle.append(strategy.cycle)
+    with pytest.raises(gf.InputError, match="cycle, which holds itself"):
+        StrategyState(strategy)
+
+
+def test_what_is_made_later_and_could_not_be_loaded_is_named_when_it_is_first_stored() -> None:
+    """After a restart there would be nothing to load the state into."""
+    strategy: Any = FedAvg()
+    strategy.optimiser = strategy.number = None
+    state = StrategyState(strategy)
+    strategy.optimiser = torch.optim.SGD([torch.zeros(2)], lr=0.1)
+    with pytest.raises(gf.InputError, match="optimiser, a SGD, was made after the start"):
+        state.pack(Packer())
+    strategy.optimiser = None
+    strategy.number = 1
+    state.pack(Packer())
+    strategy.number = object()
+    with pytest.raises(gf.InputError, match=r"number, a builtins\.object"):
+        state.pack(Packer())

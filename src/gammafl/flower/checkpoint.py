@@ -37,8 +37,8 @@ class CheckpointFacts(Facts):
 
     format: Literal[1]
     terms: Terms
-    done: Count
-    """The number of the last round that the strategy aggregated."""
+    done: Count | None
+    """The number of the last round that the strategy aggregated; some count from 0. None before the first."""
 
     rounds: dict[str, Any]
     """`Rounds.state`."""

@@ -1,6 +1,7 @@
 """Values of Python and of Flower as JSON and bytes, for a file: plain values, arrays, and containers of them."""
 
 import sys
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +16,10 @@ Bytes = NDArray[np.uint8]
 PLAIN = (type(None), bool, int, float, str)
 RECORDS = {kind.__name__: kind for kind in (ArrayRecord, ConfigRecord, MetricRecord, RecordDict)}
 LISTS: dict[str, Callable[..., Any]] = {"tuple": tuple, "set": set, "frozenset": frozenset}
+DICTS: dict[str, Callable[..., Any]] = {"dict": dict, "OrderedDict": OrderedDict, "Counter": Counter}
+FACTORIES: dict[str, Any] = {"None": None} | {kind.__name__: kind for kind in (int, float, bool, str, list, dict, set)}
+"""Of a defaultdict."""
+
 KIND = "$"
 """The key of an object's kind; lists and plain values are as JSON has them."""
 
@@ -46,7 +51,7 @@ class Packer:
         """`value` as JSON; a `NotPlainError` for what is neither plain nor an array."""
         if type(value) in PLAIN:
             return value
-        if isinstance(value, list):
+        if type(value) is list:
             return self._each(value, path)
         if type(value).__name__ in LISTS and type(value) is LISTS[type(value).__name__]:
             return {KIND: type(value).__name__, "items": self._each(value, path)}
@@ -56,11 +61,14 @@ class Packer:
         for name, kind in RECORDS.items():
             if isinstance(value, kind):
                 return {KIND: name, "items": self._pairs(value, path)}
-        if isinstance(value, dict):
-            return {KIND: "dict", "items": self._pairs(value, path)}
+        if type(value) in DICTS.values():
+            return {KIND: type(value).__name__, "items": self._pairs(value, path)}
+        if type(value) is defaultdict and value.default_factory in FACTORIES.values():
+            made = getattr(value.default_factory, "__name__", "None")
+            return {KIND: "defaultdict", "of": made, "items": self._pairs(value, path)}
         if isinstance(value, bytes):
             return {KIND: "bytes", "at": self._store(value, lambda: np.frombuffer(value, np.uint8))}
-        if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufc":
+        if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufc" and not np.ma.isMA(value):
             return self._numpy(value)
         if is_torch(value):
             (packed,) = self._pairs(array_record({"": value}), path)
@@ -97,9 +105,11 @@ def unpack(packed: Any, tensors: Mapping[str, Bytes]) -> Any:
     kind = packed[KIND]
     if kind in LISTS:
         return LISTS[kind](unpack(packed["items"], tensors))
-    if kind == "dict" or kind in RECORDS:
+    if kind == "defaultdict" or kind in DICTS or kind in RECORDS:
         items = {unpack(key, tensors): unpack(value, tensors) for key, value in packed["items"]}
-        return items if kind == "dict" else RECORDS[kind](items)
+        if kind == "defaultdict":
+            return defaultdict(FACTORIES[packed["of"]], items)
+        return (DICTS | RECORDS)[kind](items)
     if kind == "torch":
         (tensor,) = state_dict(ArrayRecord({"": unpack(packed["array"], tensors)})).values()
         return tensor.to(packed["device"])

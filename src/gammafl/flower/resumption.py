@@ -4,6 +4,7 @@ The strategy's own `start` runs again from its first round. For a round that is 
 aggregated: to `start` it looks like a round in which no client answered, and the last of them gives the stored model.
 """
 
+import copy
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -31,6 +32,9 @@ METRICS = ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_me
 TRAIN, EVALUATE, SERVER = METRICS
 
 
+UNUSABLE = (KeyError, TypeError, ValueError, AttributeError, GammaflError)
+
+
 class Resumption:
     """Stores the rounds of a strategy in `directory`, and goes on from what is stored there.
 
@@ -41,8 +45,10 @@ class Resumption:
         self._checkpoint = Checkpoint(directory)
         self._state = StrategyState(strategy, stateless)
         self._stored: Stored | None = None
-        self.done = self._aggregated = 0
-        """The last round that was done when this process began, and that is done now."""
+        self.done: int | None = None
+        """The last round that was done when this process began."""
+        self._aggregated: int | None = None
+        """The last round that is done now."""
         self._due = True
         """Whether something has changed that is not stored."""
         self._configs: dict[str, Config] = {TRAIN: Config(), EVALUATE: Config()}
@@ -64,14 +70,16 @@ class Resumption:
         try:
             self._now.restore(facts.rounds, tensors)
             for name, packed in facts.hooks["configs"].items():
-                self._configs[name].changes = unpack(packed, tensors)
+                if facts.done is not None:  # the first round begins anew, with the app's own config
+                    self._configs[name].restore(*unpack(packed, tensors))
             for name, packed in facts.hooks["metrics"].items():
                 self._metrics[name] = unpack(packed, tensors)
-        except (KeyError, TypeError, ValueError, AttributeError, GammaflError) as error:
+        except UNUSABLE as error:
             raise unusable(self._checkpoint.file, error) from None
         self.done = self._aggregated = facts.done
-        left = self._terms.rounds - self.done
-        LOG.info("gammafl: %d rounds are done (%s), %d are left", self.done, self._checkpoint.file, left)
+        closed = self._now.training.exchange.round
+        left = self._terms.rounds - closed
+        LOG.info("gammafl: %d rounds are done (%s), %d are left", closed, self._checkpoint.file, left)
         if left <= 0:
             LOG.warning("gammafl: the training is over; remove %s to begin anew", self._checkpoint.file)
 
@@ -89,13 +97,20 @@ class Resumption:
     def _restore_strategy(self) -> None:
         """Once, after whatever `start` does before the first round that is left."""
         stored, self._stored = self._stored, None
-        if stored is not None and self.done:
+        if stored is None or self.done is None:
+            return
+        try:
             self._state.restore(stored.facts.strategy, stored.tensors)
+        except (*UNUSABLE, RecursionError) as error:
+            raise unusable(self._checkpoint.file, error) from None
 
     @property
     def _passing(self) -> bool:
         """Whether the rounds that `start` plays are done already."""
-        return self._stored is not None and self.done > 0
+        return self._stored is not None and self.done is not None
+
+    def _is_done(self, server_round: int) -> bool:
+        return self.done is not None and server_round <= self.done
 
     def hooks(self, strategy: Strategy) -> dict[str, Callable[..., Any]]:
         """What the strategy does in a round, by name."""
@@ -126,7 +141,7 @@ class Resumption:
         grid: Grid,
     ) -> Iterable[Message]:
         """The strategy's `configure_train` or `configure_evaluate`."""
-        if server_round < self.done or (kind == TRAIN and server_round == self.done):
+        if self._is_done(server_round) and (kind == TRAIN or server_round != self.done):
             return []
         self._restore_strategy()
         self._configs[kind].meet(config)
@@ -136,7 +151,7 @@ class Resumption:
     def aggregate_train(
         self, original: Callable[..., Any], server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        if server_round < self.done:
+        if self._is_done(server_round) and server_round != self.done:
             return None, None
         if server_round == self.done and self._stored is not None:
             self._restore_strategy()
@@ -144,12 +159,16 @@ class Resumption:
         arrays, metrics = self._now.aggregate(original, server_round, list(replies))
         self._aggregated, self._due = server_round, True
         self._note(TRAIN, server_round, metrics)
+        if self._now.training.terms.privacy is not None:
+            # The app may publish this model at once: after a restart the same uploads must not get other noise.
+            self.save()
+            self._due = True  # what the strategy does after this is stored as ever
         return arrays, metrics
 
     def aggregate_evaluate(
         self, original: Callable[..., Any], server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        if server_round < self.done:
+        if self._is_done(server_round) and server_round != self.done:
             return None
         metrics: MetricRecord | None = self._now.evaluate(original, server_round, list(replies))
         self._note(EVALUATE, server_round, metrics)
@@ -159,7 +178,7 @@ class Resumption:
         self, original: Callable[..., MetricRecord | None], server_round: int, arrays: ArrayRecord
     ) -> MetricRecord | None:
         """The app's `evaluate_fn`."""
-        if server_round < self.done:
+        if self._is_done(server_round) and server_round != self.done:
             return None
         metrics = original(server_round, arrays)
         self._note(SERVER, server_round, metrics)
@@ -204,22 +223,26 @@ class Config:
         self._first: dict[str, Any] | None = None
         self._now = ConfigRecord()
         self._restored: dict[str, Any] = {}
+        self._gone: set[str] = set()
 
     def meet(self, config: ConfigRecord) -> None:
         """`config` as it is before the strategy sees it in a round; the first time, with what was restored."""
         if self._first is None:
-            self._first = dict(config)
+            self._first = copy.deepcopy(dict(config))  # lists in it may change in place
             config.update(self._restored)
+            for key in self._gone & config.keys():
+                del config[key]
         self._now = config
 
     @property
-    def changes(self) -> dict[str, Any]:
-        if self._first is None:
-            return self._restored
+    def changes(self) -> tuple[dict[str, Any], set[str]]:
+        """What is new or different, and which keys are gone."""
         first = self._first
+        if first is None:
+            return self._restored, self._gone
         changed = {key for key, value in self._now.items() if key in self._restored or first.get(key) != value}
-        return {key: self._now[key] for key in sorted(changed)}
+        return {key: self._now[key] for key in sorted(changed)}, first.keys() - self._now.keys()
 
-    @changes.setter
-    def changes(self, restored: dict[str, Any]) -> None:
-        self._restored = restored
+    def restore(self, changed: dict[str, Any], gone: set[str]) -> None:
+        """What `changes` said before the restart."""
+        self._restored, self._gone = changed, gone

@@ -104,7 +104,10 @@ class Rounds:
             self._average = ServerState(vector, average=vector, averaged_rounds=rounds)
         self.history, self.failures, self._told = facts.history, set(facts.failures), facts.told
         if self.ledger is not None and self.ledger.stat().st_size > facts.ledger_bytes:
-            os.truncate(self.ledger, facts.ledger_bytes)  # lines of a round that begins anew
+            if _ends_with(self.ledger, facts.ledger_bytes, self.history):
+                os.truncate(self.ledger, facts.ledger_bytes)  # lines of a round that begins anew
+            else:
+                LOG.warning("gammafl: %s has lines of another training; all of them stay", self.ledger)
 
     def write(self, messages: list[Message], connected: Nodes, timeout: float | None) -> list[Message]:
         """Algorithm 1, line 3: the strategy's messages with an offer for each client."""
@@ -311,3 +314,17 @@ class Rounds:
             notice.write(content)
             messages.append(Message(content, node, kind, ttl=seconds))
         return messages
+
+
+def _ends_with(ledger: Path, size: int, history: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the first `size` bytes end with the last round of `history`, and later lines are of later rounds."""
+    done = history[-1]["round"] if history else 0
+    with ledger.open("rb") as file:
+        before, after = file.read(size).splitlines(), file.read().splitlines(keepends=True)
+    try:
+        last = json.loads(before[-1])["round"] if history else 0
+        later = [json.loads(line)["round"] for line in after if line.endswith(b"\n")]
+    except (ValueError, KeyError, TypeError, IndexError):
+        return False
+    follow = later == list(range(done + 1, done + 1 + len(later))) and (done > 0 or len(later) <= 1)
+    return last == done and follow

@@ -176,7 +176,7 @@ class Compressed(Strategy):
             raise InputError("the strategy's start has no num_rounds; say how many there are: Compressed(…, rounds=…)")
         with self.running(grid, rounds, initial) as compressed:
             begins = self.now.made or initial
-            instead = {id(initial): None if begins is None else in_float32(begins)}
+            instead: dict[int, Any] = {} if initial is None else {id(initial): in_float32(begins or initial)}
             if callable(evaluate := given.get("evaluate_fn")):
                 instead[id(evaluate)] = self._evaluating_what_clients_hold(evaluate)
             others: list[Any] = [instead.get(id(value), value) for value in args]
@@ -313,7 +313,9 @@ class Compressed(Strategy):
             ours_first = sorted(self.now.failures, key=lambda said: (not said.startswith("gammafl: "), said))
             failed = "every client failed" + (f": {ours_first[0]}" if ours_first else "; their logs say why")
             why = reasons[0] if reasons else failed
-            raise InputError(f"no upload counted in {len(self.history)} rounds, so that nothing was learned: {why}")
+            nothing = f"no upload counted in {len(self.history)} rounds, so that nothing was learned: {why}"
+            require(self.privacy is not None, nothing)  # with it, whether there is a result must not tell who answered
+            LOG.warning("gammafl: %s", nothing)
 
     def _as_it_began(self, result: Any) -> Any:
         """The result with the model that clients hold, in the types that the app began with."""
