@@ -13,7 +13,7 @@ from typing import Any
 
 from gammafl.core.errors import InputError, require
 from gammafl.core.names import did_you_mean
-from gammafl.experiments.claims import Place, scale_of
+from gammafl.experiments.claims import Place
 from gammafl.experiments.columns import Column, GridTable, best, mean_of_seeds, metric, size
 from gammafl.experiments.grid import TASK, Factor, Level, Study
 from gammafl.experiments.row_charts import compresses_down, training_chart
@@ -96,7 +96,7 @@ def target_of(rows: Rows) -> float | None:
 
 
 def _higher(rows: Rows) -> bool:
-    return scale_of(rows)[1] != "perplexity"
+    return rows.unit != "perplexity"
 
 
 def _linked(rows: Rows) -> bool:
@@ -112,22 +112,15 @@ def _time_to_target(rows: Rows, cell: Place) -> str:
     return "–" if None in reached else show_duration(mean(seconds for seconds in reached if seconds is not None))
 
 
-def _mean(rows: Rows, key: str, **cell: str) -> float:
-    return mean(rows.by_seed(key, **cell).values())
-
-
 def _full(rows: Rows) -> float:
     """What FedAVG sends."""
-    return _mean(rows, UP, method="fedavg") if rows.pick(method="fedavg") else mean(_figures(rows, DENSE))
-
-
-def _figures(rows: Rows, key: str) -> list[float]:
-    return [row.figures[key] for row in rows.finished]
+    dense = rows.by_seed(UP, method="fedavg")
+    return dense.mean if dense else mean(row.figures[DENSE] for row in rows.finished)
 
 
 def _both_less(rows: Rows, cell: Place) -> str:
     """Both directions against a FedAVG that sends everything both ways."""
-    return times_less(2 * _full(rows), _mean(rows, DOWN, **cell) + _mean(rows, UP, **cell))
+    return times_less(2 * _full(rows), rows.by_seed(DOWN, **cell).mean + rows.by_seed(UP, **cell).mean)
 
 
 def _note(rows: Rows) -> str:
@@ -153,7 +146,7 @@ TABLE = GridTable(
         metric("averaged", "averaged model"),
         mean_of_seeds("kept_fraction", "kept", lambda kept: f"{100 * kept:.2f}%"),
         size(UP, "uplink per client"),
-        Column("less than FedAVG", lambda rows, cell: times_less(_full(rows), _mean(rows, UP, **cell))),
+        Column("less than FedAVG", lambda rows, cell: times_less(_full(rows), rows.by_seed(UP, **cell).mean)),
         size(DOWN, "downlink per client", when=compresses_down),
         Column("both, less than FedAVG", _both_less, when=compresses_down),
         mean_of_seeds("link_seconds", "time on the link", show_duration, when=_linked),

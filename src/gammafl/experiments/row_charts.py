@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from gammafl.experiments.claims import Claim, Place, scale_of
+from gammafl.experiments.claims import Claim, Place
+from gammafl.experiments.columns import metric_name
 from gammafl.experiments.intervals import interval
 from gammafl.experiments.labels import colour, dash, label
 from gammafl.experiments.rows import Row, Rows
@@ -30,9 +31,9 @@ MakeChart = Callable[[Rows], Chart | None]
 
 
 def metric_axis(rows: Rows) -> Axis:
-    scale, unit = scale_of(rows)
-    name = "accuracy" if unit == "points" else unit
-    return Axis("metric", f"test {name}" + (" (%)" if unit == "points" else ""), unit == "perplexity", scale, name)
+    name = metric_name(rows)
+    per_cent = " (%)" if rows.unit == "points" else ""
+    return Axis("metric", f"test {name}{per_cent}", name == "perplexity", rows.scale, name)
 
 
 def title_of(rows: Rows, text: str) -> str:
@@ -56,7 +57,7 @@ def intervals_of(name: str, text: str, x_label: str, *claims: Claim) -> MakeChar
     def chart(rows: Rows) -> Chart | None:
         parts = [(part, interval(part.values)) for claim in claims for part in claim.parts(rows)]
         estimates = [Estimate(p.label, i.mean, i.low, i.high, p.paper) for p, i in parts if i.count]
-        axis = x_label.format(unit=scale_of(rows)[1])
+        axis = x_label.format(unit=rows.unit)
         title = title_of(rows, text)
         return Chart(name, title, [intervals_panel(title, axis, estimates)]) if estimates else None
 
@@ -93,11 +94,7 @@ def training_chart(name: str, text: str) -> MakeChart:
     """
 
     def chart(rows: Rows) -> Chart | None:
-        lines = [
-            smoothed(mean_line(found, label(method), *_own_look(method, rows)))
-            for method in rows.levels["method"]
-            if (found := rows.pick(method=method))
-        ]
+        lines = [smoothed(line) for line in lines_of(rows, "method")]
         axes = (ITERATIONS, SENT, *([BOTH] if compresses_down(rows) else []), SECONDS)
         across = [axis for axis in axes if _present(lines, axis)]
         panels = [lines_panel(f"against {axis.button}", lines, [axis], [metric_axis(rows)]) for axis in across]
@@ -128,12 +125,23 @@ def smoothed(line: Line) -> Line:
     return replace(line, values=values, low=low, high=high)
 
 
-def _own_look(method: str, rows: Rows) -> tuple[str, str]:
-    """A method's own colour and dash; where two have the same, as expressions of one have, the palette decides."""
+def lines_of(
+    rows: Rows, factor: str, name: Callable[[str], str] = label, levels: Sequence[str] | None = None
+) -> list[Line]:
+    """The mean curve of each level of a factor, or of these `levels`, that has runs."""
+    return [
+        mean_line(found, name(level), *_own_look(rows, factor, level))
+        for level in (rows.levels[factor] if levels is None else levels)
+        if (found := rows.pick(**{factor: level}))
+    ]
+
+
+def _own_look(rows: Rows, factor: str, level: str) -> tuple[str, str]:
+    """A level's own colour and dash; of methods that have none, as expressions of one have not, the palette's."""
     from gammafl.methods.registry import looks_of
 
-    own = colour(method)
-    return (own, dash(method)) if own else looks_of(list(rows.levels["method"]))[method]
+    own = colour(level)
+    return looks_of(list(rows.levels[factor]))[level] if factor == "method" and not own else (own, dash(level))
 
 
 def curves_panel(rows: Rows, names: Callable[[str], str] = label) -> Panel | None:
@@ -150,7 +158,7 @@ def curves_panel(rows: Rows, names: Callable[[str], str] = label) -> Panel | Non
             words = [names(level) if f in IN_LEGEND else f"{f} {level}" for f, level in free.items()]
             word = ", ".join(words) or ", ".join(names(level) for level in cell.values()) or "run"
             method = next((cell[f] for f in IN_LEGEND if f in cell), "")
-            look = _own_look(method, rows) if "method" in free else ("", dash(method))
+            look = _own_look(rows, "method", method) if "method" in free else ("", dash(method))
             lines.append(mean_line(runs, word, *look, {f: cell[f] for f in menus}))
     across = [axis for axis in (ITERATIONS, SENT, BOTH, SECONDS) if _present(lines, axis)]
     up = [axis for axis in (metric_axis(rows), LOSS, KEPT, ERROR) if _present(lines, axis)]

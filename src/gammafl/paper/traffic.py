@@ -1,6 +1,5 @@
 """Tables III and IV: accuracy and traffic at equal traffic, #C = 2, 3, 5."""
 
-from statistics import mean
 from typing import Any
 
 from gammafl.experiments.claims import Place, beats, close_to, sends_less
@@ -9,7 +8,7 @@ from gammafl.experiments.grid import Study
 from gammafl.experiments.levels import USUALLY_QUICK, classes, methods, tasks
 from gammafl.experiments.row_charts import intervals_of
 from gammafl.experiments.rows import Rows
-from gammafl.paper.printed import kept_by_paper, paper_column, paper_gap, paper_saving
+from gammafl.paper.printed import PAPER_ACCURACY, kept_by_paper, paper_column, paper_gap, paper_saving
 from gammafl.paper.shared import CNN, MINI, TASKS, by_task
 from gammafl.report.tables import PICKED
 
@@ -24,9 +23,7 @@ HEADLINE = 7.42
 
 
 def _reduced(rows: Rows, cell: Place) -> str:
-    sent, dense = (
-        mean(rows.by_seed(key, **cell).values()) for key in ("uplink_bytes_per_client", "dense_bytes_per_client")
-    )
+    sent, dense = (rows.by_seed(f"{kind}_bytes_per_client", **cell).mean for kind in ("uplink", "dense"))
     return f"{100 * sent / dense:.3f}"
 
 
@@ -34,7 +31,7 @@ TABLE = GridTable(
     ("classes", "method"),
     (
         spread("last_mean", lambda rows: f"{metric_name(rows)}, last"),
-        paper_column(lambda paper, method: f"{paper.accuracy:.2f}"),
+        PAPER_ACCURACY,
         spread("final", "final"),
         spread("best", best),
         spread("averaged", "averaged"),
