@@ -144,7 +144,12 @@ def _own_look(rows: Rows, factor: str, level: str) -> tuple[str, str]:
     return looks_of(list(rows.levels[factor]))[level] if factor == "method" and not own else (own, dash(level))
 
 
-def curves_panel(rows: Rows, names: Callable[[str], str] = label) -> Panel | None:
+def _called(factor: str, level: str) -> str:
+    """'HT', 'classes 2': levels of other factors than methods need the factor's name."""
+    return level if factor == "run" else label(level) if factor in IN_LEGEND else f"{factor} {level}"
+
+
+def curves_panel(rows: Rows) -> Panel | None:
     """The curves of all places of the grid, each over its seeds, for a reader to turn; None if there are none."""
     with_curves = [row for row in rows.finished if len(row.curve.get("iteration", ()))]
     used = {f: [x for x in levels if any(r.cell[f] == x for r in with_curves)] for f, levels in rows.levels.items()}
@@ -155,11 +160,10 @@ def curves_panel(rows: Rows, names: Callable[[str], str] = label) -> Panel | Non
         runs = [row for row in rows.pick(**cell) if row.curve.get("iteration")]
         if runs:
             free = {f: level for f, level in cell.items() if f in factors and f not in menus}
-            words = [names(level) if f in IN_LEGEND else f"{f} {level}" for f, level in free.items()]
-            word = ", ".join(words) or ", ".join(names(level) for level in cell.values()) or "run"
+            words = [_called(f, level) for f, level in (free or cell).items() if f != "task"]
             method = next((cell[f] for f in IN_LEGEND if f in cell), "")
             look = _own_look(rows, "method", method) if "method" in free else ("", dash(method))
-            lines.append(mean_line(runs, word, *look, {f: cell[f] for f in menus}))
+            lines.append(mean_line(runs, ", ".join(words) or "run", *look, {f: cell[f] for f in menus}))
     across = [axis for axis in (ITERATIONS, SENT, BOTH, SECONDS) if _present(lines, axis)]
     up = [axis for axis in (metric_axis(rows), LOSS, KEPT, ERROR) if _present(lines, axis)]
     if not across or not up:
