@@ -23,7 +23,7 @@ from gammafl.federated.records import Summary
 from gammafl.federated.units import show_duration, show_metric
 from gammafl.files.reading import checked
 from gammafl.methods.registry import entry_named, label_of, names, split_expression
-from gammafl.report.tables import PICKED, count_of, times_less
+from gammafl.report.tables import PICKED, counts_of, times_less
 
 TARGET = "target"
 UP, DOWN, DENSE = "uplink_bytes_per_client", "downlink_bytes_per_client", "dense_bytes_per_client"
@@ -127,8 +127,8 @@ def _note(rows: Rows) -> str:
     pairs = [(method, entry_named(method).follows) for method in rows.levels["method"] if method in names()]
     told = [f"; {label_of(method)} keeps as many entries as {label_of(leader)}" for method, leader in pairs if leader]
     return (
-        f"{count_of(len(rows.seeds), 'seed')}, {rows.figure('iterations')} iterations; ± over seeds; {PICKED}; uplink"
-        f" measured from encoded messages{''.join(told)}{'; time: of a virtual clock' if _linked(rows) else ''}"
+        f"{counts_of([len(rows.seeds)], 'seed')}, {rows.figure('iterations')} iterations; ± over seeds; {PICKED};"
+        f" uplink measured from encoded messages{''.join(told)}{'; time: of a virtual clock' if _linked(rows) else ''}"
     )
 
 

@@ -177,22 +177,13 @@ class Study:
                 continue
             hurried = [self.quick, *(level.quick for level in levels)] if quick else []
             layers = [self.settings, *(part for level in levels for part in level.layers(cell)), *hurried]
-            leader = next((_led(cell, level) for level in levels if level.follows), None)
+            led = [{**cell, f.name: x.follows} for f, x in zip(self.factors, levels, strict=True) if x.follows]
+            leader = tuple(led[0].items()) if led else None
             for seed in seeds:
-                yield Trial(tuple(cell.items()), seed, merged([*layers, changes or {}]), leader)
+                yield Trial(tuple(cell.items()), seed, reduce(merge, [*layers, changes or {}], {}), leader)
 
 
 def _overlap(changed: str, own: str) -> bool:
     """Whether a change of one setting touches the other; a table of another kind replaces all that was in it."""
     table = changed.removesuffix("kind") if changed.endswith(".kind") else f"{changed}."
     return changed == own or own.startswith(table) or changed.startswith(f"{own}.")
-
-
-def _led(cell: Cell, level: Level) -> tuple[tuple[str, str], ...]:
-    assert level.follows is not None
-    return tuple((factor, level.follows if name == level.name else name) for factor, name in cell.items())
-
-
-def merged(layers: Sequence[Settings]) -> dict[str, Any]:
-    """Tables of increasing priority into one."""
-    return reduce(merge, layers, {})

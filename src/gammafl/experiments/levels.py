@@ -5,9 +5,8 @@ from typing import Any
 
 from gammafl.experiments.grid import TASK, Factor, Level
 from gammafl.experiments.labels import PER_TENSOR
+from gammafl.methods.registry import entry_named
 
-FOLLOWED = {"top-k": "gamma-fedht", "stc": "gamma-fedht-q"}
-"""At equal traffic Top-k and STC keep as many entries as γ-FedHT and γ-FedHT-Q did."""
 QUICK: dict[str, dict[str, Any]] = {
     "cnn-cifar10": {"iterations": 20, "evaluation": {"every": 1, "samples": 100}},
     "vgg11s-flickr": {"iterations": 10, "evaluation": {"every": 1, "samples": 50}},
@@ -36,14 +35,13 @@ def tasks(*usual: str, further: tuple[str, ...] = (), where: Mapping[str, Mappin
 
 
 def methods(*chosen: str, quick: tuple[str, ...] = ()) -> Factor:
-    """Methods at equal traffic; 'top-k per tensor' is Top-k of each tensor."""
-    return Factor("method", tuple(method_level(name) for name in chosen), quick=quick)
-
-
-def method_level(name: str) -> Level:
-    base = name.removesuffix(PER_TENSOR)
-    scope = {"compression": {"scope": "tensor"}} if base != name else {}
-    return Level(name, {"method": base, **scope}, follows=FOLLOWED.get(base))
+    """Methods at equal traffic: Top-k keeps as many entries as γ-FedHT. 'top-k per tensor' is Top-k of each tensor."""
+    levels = []
+    for name in chosen:
+        base = name.removesuffix(PER_TENSOR)
+        scope = {"compression": {"scope": "tensor"}} if base != name else {}
+        levels.append(Level(name, {"method": base, **scope}, follows=entry_named(base).follows))
+    return Factor("method", tuple(levels), quick=quick)
 
 
 def classes(*counts: int, quick: tuple[str, ...] = ("2",)) -> Factor:

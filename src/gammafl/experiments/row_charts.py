@@ -51,15 +51,20 @@ def warning_of(rows: Rows) -> str:
     return "QUICK, proves nothing · " if rows.quick else ""
 
 
-def intervals_of(name: str, text: str, x_label: str, *claims: Claim) -> MakeChart:
-    """The intervals behind the verdicts of these claims; `{unit}` in the label is the unit of the metric."""
+def intervals_of(name: str, text: str, x_label: str, claims: Sequence[Claim]) -> MakeChart:
+    """The intervals behind the verdicts of the claims about the metric; `{unit}` in the label is its unit.
+
+    Claims whose parts have the same label ask for the same numbers, which are drawn once.
+    """
 
     def chart(rows: Rows) -> Chart | None:
-        parts = [(part, interval(part.values)) for claim in claims for part in claim.parts(rows)]
-        estimates = [Estimate(p.label, i.mean, i.low, i.high, p.paper) for p, i in parts if i.count]
-        axis = x_label.format(unit=rows.unit)
+        asked = [part for claim in claims for part in claim.parts(rows) if part.unit == rows.unit]
+        parts = {part.label: part for part in asked}
+        known = [(part, interval(part.values)) for part in parts.values() if part.values]
+        estimates = [Estimate(part.label, found.mean, found.low, found.high, part.paper) for part, found in known]
         title = title_of(rows, text)
-        return Chart(name, title, [intervals_panel(title, axis, estimates)]) if estimates else None
+        panel = intervals_panel(title, x_label.format(unit=rows.unit), estimates)
+        return Chart(name, title, [panel]) if estimates else None
 
     return chart
 
