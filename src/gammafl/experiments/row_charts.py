@@ -9,7 +9,7 @@ import numpy as np
 from gammafl.experiments.claims import Claim, Place
 from gammafl.experiments.columns import metric_name
 from gammafl.experiments.intervals import interval
-from gammafl.experiments.labels import colour, dash, label
+from gammafl.experiments.labels import label
 from gammafl.experiments.rows import Row, Rows
 from gammafl.report.charts import Chart, Panel
 from gammafl.report.estimates import Estimate, intervals_panel
@@ -142,11 +142,12 @@ def lines_of(
 
 
 def _own_look(rows: Rows, factor: str, level: str) -> tuple[str, str]:
-    """A level's own colour and dash; of methods that have none, as expressions of one have not, the palette's."""
-    from gammafl.methods.registry import looks_of
+    """Colour and dash of a method; of other levels the palette's, unless they are called like a method."""
+    from gammafl.methods.registry import looks_of, names
 
-    own = colour(level)
-    return looks_of(list(rows.levels[factor]))[level] if factor == "method" and not own else (own, dash(level))
+    if factor == "method" or level in names():
+        return looks_of(list(rows.levels[factor]))[level]
+    return "", "solid"
 
 
 def _called(factor: str, level: str) -> str:
@@ -166,8 +167,8 @@ def curves_panel(rows: Rows) -> Panel | None:
         if runs:
             free = {f: level for f, level in cell.items() if f in factors and f not in menus}
             words = [_called(f, level) for f, level in (free or cell).items() if f != "task"]
-            method = next((cell[f] for f in IN_LEGEND if f in cell), "")
-            look = _own_look(rows, "method", method) if "method" in free else ("", dash(method))
+            compared = next((f for f in IN_LEGEND if f in cell), "")
+            look = _own_look(rows, compared, cell[compared]) if compared else ("", "solid")
             lines.append(mean_line(runs, ", ".join(words) or "run", *look, {f: cell[f] for f in menus}))
     across = [axis for axis in (ITERATIONS, SENT, BOTH, SECONDS) if _present(lines, axis)]
     up = [axis for axis in (metric_axis(rows), LOSS, KEPT, ERROR) if _present(lines, axis)]
