@@ -20,7 +20,6 @@ from gammafl.federated.units import show_bytes
 from gammafl.files.atomic import write_atomically
 from gammafl.files.disk_errors import storing
 from gammafl.methods.registry import label_of
-from gammafl.report.charts import Chart, Panel
 from gammafl.report.page import SIGNS, ClaimCard, Section, render
 from gammafl.report.tables import PICKED, TextTable, counts_of
 from gammafl.runs.directory import RunDirectory
@@ -68,7 +67,7 @@ def need_rows(path: Path, nothing: str) -> None:
 
 
 def study_section(study: Study, rows: Rows) -> Section:
-    panels = [panel for chart in charts_of(study, rows) for panel in _titled(chart)]
+    panels = [panel for chart in charts_of(study, rows) for panel in chart.panels]
     made = sorted({row.versions for row in rows.all})
     settings = [f"{key} = {value}" for key, value in flat(rows.settings).items()]
     factors = [f"{factor}: {', '.join(levels)}" for factor, levels in rows.levels.items()]
@@ -83,13 +82,6 @@ def study_section(study: Study, rows: Rows) -> Section:
         more_tables=[*diverged_table(rows), *([runs_table(rows.finished)] if rows.finished else [])],
         details=[("Versions, settings and factors", "\n".join([*made, *settings, *factors]))],
     )
-
-
-def _titled(chart: Chart) -> list[Panel]:
-    """The panels of a chart; the only one has the chart's title."""
-    if len(chart.panels) == 1 and not chart.panels[0].title:
-        return [replace(chart.panels[0], title=chart.title)]
-    return list(chart.panels)
 
 
 def _facts(study: Study, rows: Rows) -> list[tuple[str, str]]:

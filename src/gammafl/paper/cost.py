@@ -49,8 +49,9 @@ def _chart(rows: Rows) -> Chart:
     dims = [float(d) for d in rows.levels["d"]]
     lines = [Line(name, {"d": dims, "milliseconds": times}) for name, times in _milliseconds(rows).items()]
     across, up = Axis("d", "d: elements", log=True), Axis("milliseconds", "milliseconds", log=True)
-    title = f"compression with error feedback, one thread, 0.1% kept: mean of {len(rows.seeds)} repetitions"
-    return Chart("cost", warning_of(rows) + title, [lines_panel("", lines, [across], [up], wide=True)])
+    text = f"compression with error feedback, one thread, 0.1% kept: mean of {len(rows.seeds)} repetitions"
+    title = warning_of(rows) + text
+    return Chart("cost", title, [lines_panel(title, lines, [across], [up], wide=True)])
 
 
 COST = Study(
