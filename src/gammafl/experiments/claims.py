@@ -70,6 +70,9 @@ class Claim:
     tasks: tuple[str, ...] = ()
     """Only for these tasks; empty: for all."""
 
+    def is_about(self, rows: Rows) -> bool:
+        return not self.tasks or rows.task in self.tasks
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -120,7 +123,7 @@ def _judge_part(part: Part, corrected: float) -> Judged:
 
 def verdicts(claims: Sequence[Claim], rows: Rows) -> list[Verdict]:
     """Of the claims that are about the task of these rows."""
-    return [judge(claim, rows) for claim in claims if not claim.tasks or rows.task in claim.tasks]
+    return [judge(claim, rows) for claim in claims if claim.is_about(rows)]
 
 
 def lead(rows: Rows, first: Place, second: Place, key: str = "last_mean") -> Samples:

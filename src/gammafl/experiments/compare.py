@@ -16,6 +16,7 @@ from gammafl.core.names import did_you_mean
 from gammafl.experiments.claims import Place
 from gammafl.experiments.columns import Column, GridTable, best, mean_of_seeds, metric, size
 from gammafl.experiments.grid import TASK, Factor, Level, Study
+from gammafl.experiments.levels import leader_of
 from gammafl.experiments.row_charts import compresses_down, training_chart
 from gammafl.experiments.rows import Rows
 from gammafl.federated.link import seconds_to, within
@@ -35,22 +36,16 @@ def check_methods(methods: Sequence[str]) -> list[str]:
     for method in methods:
         if leader := entry_named(method).follows:
             entry_named(leader)  # both are there, or one line says so
-    leaders = [leader for method in methods if (leader := _leader(method)) and leader not in methods]
+    leaders = [leader for method in methods if (leader := leader_of(method)) and leader not in methods]
     order = [*names(), *(split_expression(method)[0] for method in methods)]
     return sorted(dict.fromkeys([*methods, *leaders]), key=lambda method: order.index(split_expression(method)[0]))
-
-
-def _leader(method: str) -> str | None:
-    """The method that decides how many entries `method` keeps; None if it does itself, or was told."""
-    name, settings = split_expression(method)
-    return None if settings.keys() & {"k", "keep"} else entry_named(name).follows
 
 
 def comparison(base: Mapping[str, Any], methods: Sequence[str]) -> Study:
     """The study of `methods` on the configuration `base`, which names the task."""
     chosen = check_methods(methods)
     task = Factor(TASK, (task_level(base),))
-    levels = tuple(Level(m, method_settings(base, m, chosen), follows=_leader(m)) for m in chosen)
+    levels = tuple(Level(m, method_settings(base, m, chosen), follows=leader_of(m)) for m in chosen)
     return replace(COMPARE, factors=(task, Factor("method", levels)))
 
 

@@ -61,7 +61,7 @@ def p_value(values: Collection[float], limit: float, side: Literal["above", "bel
     >>> p_value([0.9, 1.0, 1.1], 0.0, "above") < 0.05, p_value([0.9, 1.0, 1.1], 0.0, "below")
     (True, 1.0)
     """
-    count, mean = len(values), float(np.mean([*values])) if values else math.nan
+    count, mean = len(values), float(np.mean([*values])) if len(values) else math.nan
     distance = mean - limit if side == "above" else limit - mean
     if count < 2 or not distance > 0:
         return 1.0

@@ -54,12 +54,12 @@ def warning_of(rows: Rows) -> str:
 def intervals_of(name: str, text: str, x_label: str, claims: Sequence[Claim]) -> MakeChart:
     """The intervals behind the verdicts of the claims about the metric; `{unit}` in the label is its unit.
 
-    Claims whose parts have the same label ask for the same numbers, which are drawn once.
+    What several claims ask for, such as the leads and whether they are large, is drawn once.
     """
 
     def chart(rows: Rows) -> Chart | None:
-        asked = [part for claim in claims for part in claim.parts(rows) if part.unit == rows.unit]
-        parts = {part.label: part for part in asked}
+        asked = [part for claim in claims if claim.is_about(rows) for part in claim.parts(rows)]
+        parts = {(part.label, tuple(part.values)): part for part in asked if part.unit == rows.unit}
         known = [(part, interval(part.values)) for part in parts.values() if part.values]
         estimates = [Estimate(part.label, found.mean, found.low, found.high, part.paper) for part, found in known]
         title = title_of(rows, text)

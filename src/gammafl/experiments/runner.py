@@ -70,11 +70,13 @@ class Campaign:
             job = make(trial, leader, self.options.runs, self.options.data_dir)
             handed_out = any(job.path == other.path for other in self.jobs.values())  # places may share a configuration
             self.jobs[trial] = job
-            if self._row_of(job) is None and (row := self._kept(trial, job) or job.finished()) is not None:
+            if job.path in self.ended:
+                continue
+            if (row := self._kept(trial, job) or job.finished()) is not None:
                 self.ended[job.path] = row
             elif self.options.collect and (told := job.path / DIVERGED).exists():
                 self.give_up(job, told.read_text("utf-8").strip())
-            if self._row_of(job) is None and not handed_out:
+            elif not handed_out:
                 new.append(job)
         return new
 
