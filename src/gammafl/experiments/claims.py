@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from gammafl.experiments.intervals import CONFIDENCE, Interval, holm, interval, p_value, slope
 from gammafl.experiments.labels import label
-from gammafl.experiments.rows import Key, Rows, Samples, difference, ratio
+from gammafl.experiments.rows import Key, Rows, Samples, over_all
 
 Answer = Literal["holds", "does not hold", "not decided at this noise"]
 HOLDS: Answer = "holds"
@@ -69,6 +69,9 @@ class Claim:
     parts: Callable[[Rows], Sequence[Part]]
     tasks: tuple[str, ...] = ()
     """Only for these tasks; empty: for all."""
+
+    def is_about(self, rows: Rows) -> bool:
+        return not self.tasks or rows.task in self.tasks
 
 
 @dataclass(frozen=True)
@@ -120,26 +123,12 @@ def _judge_part(part: Part, corrected: float) -> Judged:
 
 def verdicts(claims: Sequence[Claim], rows: Rows) -> list[Verdict]:
     """Of the claims that are about the task of these rows."""
-    return [judge(claim, rows) for claim in claims if not claim.tasks or rows.task in claim.tasks]
-
-
-def scale_of(rows: Rows) -> tuple[float, str]:
-    """Accuracies are shown in points (per cent), everything else as it is."""
-    metric = rows.figure("metric")
-    return (100.0, "points") if metric in (None, "accuracy") else (1.0, str(metric))
+    return [judge(claim, rows) for claim in claims if claim.is_about(rows)]
 
 
 def lead(rows: Rows, first: Place, second: Place, key: str = "last_mean") -> Samples:
     """How much better `first` is than `second`, seed by seed: in points of accuracy, or in perplexity or loss saved."""
-    scale, unit = (1.0, "loss") if key == "last_loss" else scale_of(rows)
-    sign = scale if unit == "points" else -1.0
-    paired = difference(rows.by_seed(key, **first), rows.by_seed(key, **second))
-    return {seed: sign * value for seed, value in paired.items()}
-
-
-def at(place: str | Place) -> dict[str, str]:
-    """A place; a word is a method."""
-    return {"method": place} if isinstance(place, str) else dict(place)
+    return rows.gain(key) * (rows.by_seed(key, **first) - rows.by_seed(key, **second))
 
 
 def words_of(place: Place) -> str:
@@ -155,7 +144,7 @@ def beats(
     by: Sequence[str] = (),
     key: str = "last_mean",
     more_than: float | Callable[[Rows], float] = 0.0,
-    paper: Printed | None = None,
+    paper: Printed = lambda rows, first, second: None,
     name: Callable[[Place, Place], str] | None = None,
     only: Place | None = None,
     tasks: tuple[str, ...] = (),
@@ -172,14 +161,14 @@ def beats(
     """
 
     def parts(rows: Rows) -> list[Part]:
-        unit = "loss" if key == "last_loss" else scale_of(rows)[1]
+        unit = "loss" if key == "last_loss" else rows.unit
         limit = more_than(rows) if callable(more_than) else more_than
         made = []
         for other in others:
             for cell, a, b in _pairs(rows, first, other, by, only):
                 versus = " − ".join(label(place.get("method", "")) for place in (a, b)) + words_of(cell)
-                text, printed = name(a, b) if name else versus, paper(rows, a, b) if paper else None
-                made.append(Part(text, lead(rows, a, b, key), "above", limit, unit, printed))
+                text = name(a, b) if name else versus
+                made.append(Part(text, lead(rows, a, b, key), "above", limit, unit, paper(rows, a, b)))
         return made
 
     return Claim(sentence, source, parts, tasks)
@@ -188,9 +177,9 @@ def beats(
 def _pairs(
     rows: Rows, first: str | Place, second: str | Place, by: Sequence[str], only: Place | None = None
 ) -> list[tuple[Place, Place, Place]]:
-    """A cell of the factors `by`, and both places in it."""
-    cells = rows.cells(*by, **(only or {})) if by else [{}]
-    return [(cell, {**at(first), **cell}, {**at(second), **cell}) for cell in cells]
+    """A cell of the factors `by`, and both places in it; a place that is a word is a method."""
+    a, b = ({"method": place} if isinstance(place, str) else place for place in (first, second))
+    return [(cell, {**a, **cell}, {**b, **cell}) for cell in (rows.cells(*by, **(only or {})) if by else [{}])]
 
 
 def close_to(
@@ -200,6 +189,11 @@ def close_to(
     return beats(sentence, source, first, second, more_than=lambda rows: -within[rows.task], **how)
 
 
+def saved(ours: Samples, theirs: Samples) -> Samples:
+    """How much less the first are, as a percentage of the second."""
+    return (ours / theirs).each(lambda share: 100 * (1 - share))
+
+
 def sends_less(
     sentence: str,
     source: str,
@@ -207,17 +201,20 @@ def sends_less(
     second: str,
     by: Sequence[str] = (),
     key: str = "value_bytes_per_client",
-    paper: Printed | None = None,
+    paper: Printed = lambda rows, first, second: None,
 ) -> Claim:
     """`first` sends less than `second`, as a percentage of the second."""
 
     def parts(rows: Rows) -> list[Part]:
-        made = []
-        for cell, a, b in _pairs(rows, first, second, by):
-            saved = ratio(rows.by_seed(key, **a), rows.by_seed(key, **b), lambda share: 100 * (1 - share))
-            printed = paper(rows, a, b) if paper else None
-            made.append(Part(f"sent less by{words_of(cell)}", saved, "above", 0.0, "%", printed))
-        return made
+        return [
+            Part(
+                f"sent less by{words_of(cell)}",
+                saved(rows.by_seed(key, **a), rows.by_seed(key, **b)),
+                unit="%",
+                paper=paper(rows, a, b),
+            )
+            for cell, a, b in _pairs(rows, first, second, by)
+        ]
 
     return Claim(sentence, source, parts)
 
@@ -228,10 +225,8 @@ def grows_with(
     """What `samples` gives, level → seed → number, grows from each level to the next."""
 
     def parts(rows: Rows) -> list[Part]:
-        return [
-            Part(name.format(low, high), difference(above, below), unit=unit)
-            for (low, below), (high, above) in pairwise(samples(rows).items())
-        ]
+        steps = pairwise(samples(rows).items())
+        return [Part(name.format(low, high), above - below, unit=unit) for (low, below), (high, above) in steps]
 
     return Claim(sentence, source, parts)
 
@@ -256,9 +251,9 @@ def exponents(rows: Rows, key: Key, along: str, last: int = 0, **cell: str) -> S
 
 def slopes(levels: Mapping[str, Samples]) -> Samples:
     """Seed → p of y ∝ level^p; `levels` are level → seed → y. Seeds with a y that is not above 0 are left out."""
-    seeds = sorted(set.intersection(*map(set, levels.values()))) if len(levels) > 1 else []
-    series = {seed: [samples[seed] for samples in levels.values()] for seed in seeds}
-    return {seed: slope([float(level) for level in levels], y) for seed, y in series.items() if min(y) > 0}
+    x = [float(level) for level in levels]
+    fits = over_all(list(levels.values()), lambda y: slope(x, y) if min(y) > 0 else math.nan) if len(x) > 1 else {}
+    return Samples({seed: fit for seed, fit in fits.items() if math.isfinite(fit)})
 
 
 def has_exponent(
@@ -267,13 +262,12 @@ def has_exponent(
     samples: Callable[[Rows], Samples],
     name: str,
     limits: Callable[[Rows], Mapping[Side, float]],
-    paper: Callable[[Rows], float] | None = None,
+    paper: Callable[[Rows], float | None] = lambda rows: None,
     tasks: tuple[str, ...] = (),
 ) -> Claim:
     """The fitted exponents, seed → p, are above and below these limits."""
 
     def parts(rows: Rows) -> list[Part]:
-        found, printed = samples(rows), paper(rows) if paper else None
-        return [Part(name, found, side, limit, paper=printed) for side, limit in limits(rows).items()]
+        return [Part(name, samples(rows), side, limit, paper=paper(rows)) for side, limit in limits(rows).items()]
 
     return Claim(sentence, source, parts, tasks)

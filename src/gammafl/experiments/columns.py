@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import mean, stdev
+from statistics import stdev
 
-from gammafl.experiments.claims import Place, scale_of
+from gammafl.experiments.claims import Place
 from gammafl.experiments.labels import label
-from gammafl.experiments.rows import Rows
+from gammafl.experiments.rows import Rows, Samples
 from gammafl.federated.units import show_bytes, show_metric
 from gammafl.report.tables import TextTable, best_of
 
@@ -60,8 +60,8 @@ def mean_of_seeds(key: str, heading: Words, show: Callable[[float], str], **when
     """The mean of a figure over the seeds; '–' where there is none."""
 
     def text(rows: Rows, cell: Place) -> str:
-        values = rows.by_seed(key, **cell).values()
-        return show(mean(values)) if values else "–"
+        samples = rows.by_seed(key, **cell)
+        return show(samples.mean) if samples else "–"
 
     return Column(heading, text, **when)
 
@@ -75,9 +75,8 @@ def spread(key: str, heading: Words, scale: float | None = None, digits: int = 2
     """'82.91 ±0.31' over the seeds; by default in points where the metric is accuracy."""
 
     def show(rows: Rows, cell: Place) -> str:
-        factor = scale_of(rows)[0] if scale is None else scale
-        values = [factor * value for value in rows.by_seed(key, **cell).values()]
-        return with_spread(values, lambda value: f"{value:.{digits}f}", digits)
+        shown = (rows.scale if scale is None else scale) * rows.by_seed(key, **cell)
+        return with_spread(shown, lambda value: f"{value:.{digits}f}", digits)
 
     return Column(heading, show)
 
@@ -86,18 +85,16 @@ def metric(key: str, heading: Words) -> Column:
     """'82.91% ±0.31' over the seeds: the metric with its unit."""
 
     def show(rows: Rows, cell: Place) -> str:
-        name, scale = str(rows.figure("metric")), scale_of(rows)[0]
-        values = [scale * value for value in rows.by_seed(key, **cell).values()]
-        return with_spread(values, lambda value: show_metric(name, value / scale))
+        shown = rows.scale * rows.by_seed(key, **cell)
+        return with_spread(shown, lambda value: show_metric(str(rows.figure("metric")), value / rows.scale))
 
     return Column(heading, show)
 
 
-def with_spread(values: Sequence[float], show: Callable[[float], str], digits: int = 2) -> str:
+def with_spread(samples: Samples, show: Callable[[float], str], digits: int = 2) -> str:
     """Mean and, of several, ± standard deviation."""
-    if not values:
-        return "–"
-    return show(mean(values)) + (f" ±{stdev(values):.{digits}f}" if len(values) > 1 else "")
+    text = show(samples.mean) if samples else "–"
+    return text + (f" ±{stdev(samples.values()):.{digits}f}" if len(samples) > 1 else "")
 
 
 def best(rows: Rows) -> str:
@@ -107,5 +104,4 @@ def best(rows: Rows) -> str:
 
 def metric_name(rows: Rows, accuracy: str = "accuracy") -> str:
     """What the metric is called at the head of a column."""
-    unit = scale_of(rows)[1]
-    return accuracy if unit == "points" else unit
+    return accuracy if rows.unit == "points" else rows.unit

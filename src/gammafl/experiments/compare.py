@@ -13,9 +13,10 @@ from typing import Any
 
 from gammafl.core.errors import InputError, require
 from gammafl.core.names import did_you_mean
-from gammafl.experiments.claims import Place, scale_of
+from gammafl.experiments.claims import Place
 from gammafl.experiments.columns import Column, GridTable, best, mean_of_seeds, metric, size
 from gammafl.experiments.grid import TASK, Factor, Level, Study
+from gammafl.experiments.levels import leader_of
 from gammafl.experiments.row_charts import compresses_down, training_chart
 from gammafl.experiments.rows import Rows
 from gammafl.federated.link import seconds_to, within
@@ -23,7 +24,7 @@ from gammafl.federated.records import Summary
 from gammafl.federated.units import show_duration, show_metric
 from gammafl.files.reading import checked
 from gammafl.methods.registry import entry_named, label_of, names, split_expression
-from gammafl.report.tables import PICKED, count_of, times_less
+from gammafl.report.tables import PICKED, counts_of, times_less
 
 TARGET = "target"
 UP, DOWN, DENSE = "uplink_bytes_per_client", "downlink_bytes_per_client", "dense_bytes_per_client"
@@ -35,22 +36,16 @@ def check_methods(methods: Sequence[str]) -> list[str]:
     for method in methods:
         if leader := entry_named(method).follows:
             entry_named(leader)  # both are there, or one line says so
-    leaders = [leader for method in methods if (leader := _leader(method)) and leader not in methods]
+    leaders = [leader for method in methods if (leader := leader_of(method)) and leader not in methods]
     order = [*names(), *(split_expression(method)[0] for method in methods)]
     return sorted(dict.fromkeys([*methods, *leaders]), key=lambda method: order.index(split_expression(method)[0]))
-
-
-def _leader(method: str) -> str | None:
-    """The method that decides how many entries `method` keeps; None if it does itself, or was told."""
-    name, settings = split_expression(method)
-    return None if settings.keys() & {"k", "keep"} else entry_named(name).follows
 
 
 def comparison(base: Mapping[str, Any], methods: Sequence[str]) -> Study:
     """The study of `methods` on the configuration `base`, which names the task."""
     chosen = check_methods(methods)
     task = Factor(TASK, (task_level(base),))
-    levels = tuple(Level(m, method_settings(base, m, chosen), follows=_leader(m)) for m in chosen)
+    levels = tuple(Level(m, method_settings(base, m, chosen), follows=leader_of(m)) for m in chosen)
     return replace(COMPARE, factors=(task, Factor("method", levels)))
 
 
@@ -96,7 +91,7 @@ def target_of(rows: Rows) -> float | None:
 
 
 def _higher(rows: Rows) -> bool:
-    return scale_of(rows)[1] != "perplexity"
+    return rows.unit != "perplexity"
 
 
 def _linked(rows: Rows) -> bool:
@@ -112,30 +107,23 @@ def _time_to_target(rows: Rows, cell: Place) -> str:
     return "–" if None in reached else show_duration(mean(seconds for seconds in reached if seconds is not None))
 
 
-def _mean(rows: Rows, key: str, **cell: str) -> float:
-    return mean(rows.by_seed(key, **cell).values())
-
-
 def _full(rows: Rows) -> float:
     """What FedAVG sends."""
-    return _mean(rows, UP, method="fedavg") if rows.pick(method="fedavg") else mean(_figures(rows, DENSE))
-
-
-def _figures(rows: Rows, key: str) -> list[float]:
-    return [row.figures[key] for row in rows.finished]
+    dense = rows.by_seed(UP, method="fedavg")
+    return dense.mean if dense else mean(row.figures[DENSE] for row in rows.finished)
 
 
 def _both_less(rows: Rows, cell: Place) -> str:
     """Both directions against a FedAVG that sends everything both ways."""
-    return times_less(2 * _full(rows), _mean(rows, DOWN, **cell) + _mean(rows, UP, **cell))
+    return times_less(2 * _full(rows), rows.by_seed(DOWN, **cell).mean + rows.by_seed(UP, **cell).mean)
 
 
 def _note(rows: Rows) -> str:
     pairs = [(method, entry_named(method).follows) for method in rows.levels["method"] if method in names()]
     told = [f"; {label_of(method)} keeps as many entries as {label_of(leader)}" for method, leader in pairs if leader]
     return (
-        f"{count_of(len(rows.seeds), 'seed')}, {rows.figure('iterations')} iterations; ± over seeds; {PICKED}; uplink"
-        f" measured from encoded messages{''.join(told)}{'; time: of a virtual clock' if _linked(rows) else ''}"
+        f"{counts_of([len(rows.seeds)], 'seed')}, {rows.figure('iterations')} iterations; ± over seeds; {PICKED};"
+        f" uplink measured from encoded messages{''.join(told)}{'; time: of a virtual clock' if _linked(rows) else ''}"
     )
 
 
@@ -153,7 +141,7 @@ TABLE = GridTable(
         metric("averaged", "averaged model"),
         mean_of_seeds("kept_fraction", "kept", lambda kept: f"{100 * kept:.2f}%"),
         size(UP, "uplink per client"),
-        Column("less than FedAVG", lambda rows, cell: times_less(_full(rows), _mean(rows, UP, **cell))),
+        Column("less than FedAVG", lambda rows, cell: times_less(_full(rows), rows.by_seed(UP, **cell).mean)),
         size(DOWN, "downlink per client", when=compresses_down),
         Column("both, less than FedAVG", _both_less, when=compresses_down),
         mean_of_seeds("link_seconds", "time on the link", show_duration, when=_linked),

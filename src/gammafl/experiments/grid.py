@@ -8,18 +8,16 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from gammafl.config.layers import flat, merge
 from gammafl.core.errors import InputError
 from gammafl.core.names import did_you_mean
 from gammafl.experiments.claims import Claim
 from gammafl.experiments.rows import Row, Rows
-
-if TYPE_CHECKING:
-    from gammafl.experiments.trial_runs import StudyJob
-    from gammafl.report.charts import Chart
-    from gammafl.report.tables import TextTable
+from gammafl.report.charts import Chart
+from gammafl.report.tables import TextTable
+from gammafl.runs.progress import Progress
 
 Settings = Mapping[str, Any]
 Cell = Mapping[str, str]
@@ -89,7 +87,23 @@ class Trial:
     leader: tuple[tuple[str, str], ...] | None = None
 
 
-MakeJob = Callable[[Trial, Row | None, Path, Path | None], "StudyJob"]
+class StudyJob(Protocol):
+    """What a study runs: something with a directory, that knows whether it is finished. Rows have no cell yet."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def config_digest(self) -> str:
+        """Of all that its result depends on."""
+        ...
+
+    def run(self, progress: Progress) -> Row: ...
+
+    def finished(self) -> Row | None: ...
+
+
+MakeJob = Callable[[Trial, Row | None, Path, Path | None], StudyJob]
 """Trial, its leader's row, directory of runs, directory of data → something to run."""
 
 
@@ -110,8 +124,8 @@ class Study:
     title: str
     factors: tuple[Factor, ...]
     claims: tuple[Claim, ...] = ()
-    tables: "tuple[Callable[[Rows], TextTable | None], ...]" = ()
-    charts: "tuple[Callable[[Rows], Chart | None], ...]" = ()
+    tables: tuple[Callable[[Rows], TextTable | None], ...] = ()
+    charts: tuple[Callable[[Rows], Chart | None], ...] = ()
     settings: Settings = field(default_factory=dict)
     quick: Settings = field(default_factory=dict)
     seeds: tuple[int, ...] = (0, 1, 2)
@@ -163,22 +177,13 @@ class Study:
                 continue
             hurried = [self.quick, *(level.quick for level in levels)] if quick else []
             layers = [self.settings, *(part for level in levels for part in level.layers(cell)), *hurried]
-            leader = next((_led(cell, level) for level in levels if level.follows), None)
+            led = [{**cell, f.name: x.follows} for f, x in zip(self.factors, levels, strict=True) if x.follows]
+            leader = tuple(led[0].items()) if led else None
             for seed in seeds:
-                yield Trial(tuple(cell.items()), seed, merged([*layers, changes or {}]), leader)
+                yield Trial(tuple(cell.items()), seed, reduce(merge, [*layers, changes or {}], {}), leader)
 
 
 def _overlap(changed: str, own: str) -> bool:
     """Whether a change of one setting touches the other; a table of another kind replaces all that was in it."""
     table = changed.removesuffix("kind") if changed.endswith(".kind") else f"{changed}."
     return changed == own or own.startswith(table) or changed.startswith(f"{own}.")
-
-
-def _led(cell: Cell, level: Level) -> tuple[tuple[str, str], ...]:
-    assert level.follows is not None
-    return tuple((factor, level.follows if name == level.name else name) for factor, name in cell.items())
-
-
-def merged(layers: Sequence[Settings]) -> dict[str, Any]:
-    """Tables of increasing priority into one."""
-    return reduce(merge, layers, {})

@@ -5,7 +5,7 @@ how little three numbers say about their own spread.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,12 +23,17 @@ class Interval:
     high: float
     count: int
 
+    @property
+    def band(self) -> tuple[float, float]:
+        """From low to high; of a single value the value itself."""
+        return (self.low, self.high) if self.count > 1 else (self.mean, self.mean)
+
     def text(self, digits: str) -> str:
         """'0.98 [0.95, 1.01]'; '–' where there is no interval."""
         return f"{self.mean:{digits}} [{self.low:{digits}}, {self.high:{digits}}]" if self.count > 1 else "–"
 
 
-def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+def interval(values: Collection[float], confidence: float = CONFIDENCE) -> Interval:
     """The interval of the mean of independent `values`, which are roughly normal.
 
     >>> one = interval([0.9, 1.0, 1.1])
@@ -38,7 +43,7 @@ def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interva
     count = len(values)
     if not count:
         return Interval(math.nan, -math.inf, math.inf, 0)
-    mean = float(np.mean(values))
+    mean = float(np.mean([*values]))
     if count == 1 or not math.isfinite(mean):
         return Interval(mean, -math.inf, math.inf, count)
     from scipy.special import stdtrit  # scipy.stats.t.ppf, without the second that scipy.stats takes to load
@@ -47,7 +52,7 @@ def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interva
     return Interval(mean, mean - half, mean + half, count)
 
 
-def p_value(values: Sequence[float], limit: float, side: Literal["above", "below"]) -> float:
+def p_value(values: Collection[float], limit: float, side: Literal["above", "below"]) -> float:
     """Of Student's test that the mean of `values` is on this side of `limit`: at 5% as the 95% interval decides.
 
     Half of 5% is on either side of an interval, so that the p of one side is doubled; 1 on the other side, and where
@@ -56,7 +61,7 @@ def p_value(values: Sequence[float], limit: float, side: Literal["above", "below
     >>> p_value([0.9, 1.0, 1.1], 0.0, "above") < 0.05, p_value([0.9, 1.0, 1.1], 0.0, "below")
     (True, 1.0)
     """
-    count, mean = len(values), float(np.mean(values)) if len(values) else math.nan
+    count, mean = len(values), float(np.mean([*values])) if len(values) else math.nan
     distance = mean - limit if side == "above" else limit - mean
     if count < 2 or not distance > 0:
         return 1.0
@@ -66,9 +71,9 @@ def p_value(values: Sequence[float], limit: float, side: Literal["above", "below
     return 2 * float(stdtr(count - 1, -distance / error)) if error else 0.0
 
 
-def _error(values: Sequence[float]) -> float:
+def _error(values: Collection[float]) -> float:
     """The standard error of the mean."""
-    return float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return float(np.std([*values], ddof=1)) / math.sqrt(len(values))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

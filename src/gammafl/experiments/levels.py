@@ -5,9 +5,8 @@ from typing import Any
 
 from gammafl.experiments.grid import TASK, Factor, Level
 from gammafl.experiments.labels import PER_TENSOR
+from gammafl.methods.registry import entry_named, split_expression
 
-FOLLOWED = {"top-k": "gamma-fedht", "stc": "gamma-fedht-q"}
-"""At equal traffic Top-k and STC keep as many entries as γ-FedHT and γ-FedHT-Q did."""
 QUICK: dict[str, dict[str, Any]] = {
     "cnn-cifar10": {"iterations": 20, "evaluation": {"every": 1, "samples": 100}},
     "vgg11s-flickr": {"iterations": 10, "evaluation": {"every": 1, "samples": 50}},
@@ -36,14 +35,23 @@ def tasks(*usual: str, further: tuple[str, ...] = (), where: Mapping[str, Mappin
 
 
 def methods(*chosen: str, quick: tuple[str, ...] = ()) -> Factor:
-    """Methods at equal traffic; 'top-k per tensor' is Top-k of each tensor."""
-    return Factor("method", tuple(method_level(name) for name in chosen), quick=quick)
+    """Methods at equal traffic; 'top-k per tensor' is Top-k of each tensor.
+
+    Top-k keeps as many entries as γ-FedHT, if that is among them; so do others whose card names a leader.
+    """
+    levels = []
+    for name in chosen:
+        base = name.removesuffix(PER_TENSOR)
+        scope = {"compression": {"scope": "tensor"}} if base != name else {}
+        leader = leader_of(base)
+        levels.append(Level(name, {"method": base, **scope}, follows=leader if leader in chosen else None))
+    return Factor("method", tuple(levels), quick=quick)
 
 
-def method_level(name: str) -> Level:
-    base = name.removesuffix(PER_TENSOR)
-    scope = {"compression": {"scope": "tensor"}} if base != name else {}
-    return Level(name, {"method": base, **scope}, follows=FOLLOWED.get(base))
+def leader_of(method: str) -> str | None:
+    """The method that decides how many entries `method` keeps; None if it does itself, or was told."""
+    name, settings = split_expression(method)
+    return None if settings.keys() & {"k", "keep"} else entry_named(name).follows
 
 
 def classes(*counts: int, quick: tuple[str, ...] = ("2",)) -> Factor:

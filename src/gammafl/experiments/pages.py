@@ -1,28 +1,36 @@
 """`gammafl report`: studies, comparisons and runs, read from their directories, as sections of one page."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gammafl.config.layers import result_settings
+from gammafl.config.layers import flat, result_settings
 from gammafl.config.simulation import DIGESTS, AnyConfig
 from gammafl.core.errors import InputError
+from gammafl.experiments.claims import Part, Verdict, verdicts
 from gammafl.experiments.columns import Column, GridTable, best, mean_of_seeds, metric, size
+from gammafl.experiments.grid import TASK, Factor, Study
 from gammafl.experiments.row_charts import curves_panel
 from gammafl.experiments.rows import FILE, Row, Rows, training_curve
-from gammafl.experiments.store import Studies, study_section
+from gammafl.experiments.store import QUICK_NOTE, Studies, charts_of, diverged_table, load_rows, own_tables, reading
 from gammafl.federated.records import Summary
+from gammafl.federated.units import show_bytes
 from gammafl.files.atomic import write_atomically
 from gammafl.files.disk_errors import storing
 from gammafl.methods.registry import label_of
-from gammafl.report.page import Section, render
-from gammafl.report.tables import PICKED
+from gammafl.report.page import SIGNS, ClaimCard, Section, render
+from gammafl.report.tables import PICKED, TextTable, counts_of
 from gammafl.runs.directory import RunDirectory
 
 CONVERT = "python tools/convert_study_json.py"
 POINTS = 300
 """Points of a run's curve on a page of its own, at the most."""
+COMMON = ("iterations", "rounds", "clients", "participants", "dim")
+"""Key figures that belong to what was run, not to what came out."""
+PARTS_OPEN = 4
+"""Parts of a claim that a page shows without being asked for."""
 
 
 def write_page(paths: Sequence[Path], out: Path, studies: Studies) -> None:
@@ -39,7 +47,8 @@ def sections_of(paths: Sequence[Path], studies: Studies) -> list[Section]:
     for path in paths:
         if not is_run(path):
             need_rows(path, "no run (config.toml), no comparison and no study (rows.jsonl)")
-            sections.append(study_section(path, studies))
+            with reading(path):
+                sections.append(study_section(*load_rows(path, studies)))
     return sections + run_sections([path for path in paths if is_run(path)])
 
 
@@ -57,6 +66,63 @@ def need_rows(path: Path, nothing: str) -> None:
     raise InputError(f"{path} holds {nothing}")
 
 
+def study_section(study: Study, rows: Rows) -> Section:
+    panels = [panel for chart in charts_of(study, rows) for panel in chart.panels]
+    made = sorted({row.versions for row in rows.all})
+    settings = [f"{key} = {value}" for key, value in flat(rows.settings).items()]
+    factors = [f"{factor}: {', '.join(levels)}" for factor, levels in rows.levels.items()]
+    return Section(
+        " · ".join(filter(None, [study.title, rows.task])),
+        note="" if rows.quick else study.note,
+        warning=QUICK_NOTE if rows.quick else "",
+        facts=_facts(study, rows),
+        claims=[_card(verdict) for verdict in verdicts(study.claims, rows)],
+        panels=[*panels, *filter(None, [curves_panel(rows)])],
+        tables=own_tables(study, rows),
+        more_tables=[*diverged_table(rows), *([runs_table(rows.finished)] if rows.finished else [])],
+        details=[("Versions, settings and factors", "\n".join([*made, *settings, *factors]))],
+    )
+
+
+def _facts(study: Study, rows: Rows) -> list[tuple[str, str]]:
+    task = [("task", rows.task)] if rows.task else []
+    facts = [("study", study.name), *task, ("runs", str(len(rows.finished)))]
+    if rows.finished:
+        facts.append(("seeds", ", ".join(map(str, rows.seeds))))
+    for key in COMMON:
+        values = sorted({row.figures[key] for row in rows.finished if key in row.figures})
+        if values:
+            facts.append((key, f"{values[0]:,}" if len(values) == 1 else f"{values[0]:,} – {values[-1]:,}"))
+    return facts
+
+
+def _card(verdict: Verdict) -> ClaimCard:
+    claim, parts = verdict.claim, verdict.parts
+    counts = Counter(part.answer for part in parts)
+    summary = ", ".join(f"{answer}: {counts[answer]}" for answer in SIGNS if counts[answer])  # type: ignore[index]
+    hidden = f"{len(parts)} parts; {summary}" if len(parts) > PARTS_OPEN else ""
+    seeds = counts_of([part.interval.count for part in parts], "seed")
+    evidence = [(f"{one.text()}{_wanted(one.part)}", one.answer) for one in parts]
+    return ClaimCard(claim.sentence, claim.source, verdict.answer, seeds, evidence, hidden)
+
+
+def _wanted(part: Part) -> str:
+    """Where the text of a part does not say it."""
+    return "" if part.limit and not part.exact else f", wanted {part.side} {part.limit:g}"
+
+
+def runs_table(rows: Sequence[Row]) -> TextTable:
+    """A line a run, so that nothing hides in a mean."""
+    lines = []
+    for row in rows:
+        sent = row.figures.get("uplink_bytes_per_client")
+        keys = ("last_mean", "last_loss", "kept_fraction")
+        measured = [f"{row.figures[key]:.4g}" if row.figures.get(key) is not None else "–" for key in keys]
+        lines.append([row.run, str(row.seed), *measured, "–" if sent is None else show_bytes(sent)])
+    columns = ["run", "seed", "metric, last", "loss, last", "kept fraction", "uplink per client"]
+    return TextTable(f"All {len(rows)} runs", columns, lines)
+
+
 @dataclass(frozen=True)
 class Loaded:
     """A run as it is on disk; `summary` is None as long as it is not finished."""
@@ -66,8 +132,12 @@ class Loaded:
     summary: Summary | None
     curve: Mapping[str, Sequence[float]]
 
-    def config_text(self) -> str:
-        return (self.path / "config.toml").read_text("utf-8")
+    def row(self, label: str, metric: str) -> Row:
+        """Of a run that is not finished without figures."""
+        shared = {key: getattr(self.config, key) for key in ("iterations", "clients", "participants")}
+        figures = {"metric": metric, **shared, **(self.summary.table() if self.summary else {})}
+        cell = {TASK: self.config.task, "run": label}
+        return Row(self.path.name, cell, self.config.seed, figures, self.curve)
 
 
 def load(path: Path) -> Loaded:
@@ -87,82 +157,68 @@ def load(path: Path) -> Loaded:
 def run_sections(paths: Sequence[Path]) -> list[Section]:
     """A section a task. Runs that differ in nothing but the seed are one curve."""
     runs = [load(path) for path in paths]
-    sections = []
-    for task in dict.fromkeys(run.config.task for run in runs):
-        grouped = _grouped([run for run in runs if run.config.task == task])
-        first = next(iter(grouped))
-        title = f"{first} on {task}" if len(grouped) == 1 else f"Runs on {task}"
-        sections.append(_section(title, grouped))
-    return sections
+    tasks = dict.fromkeys(run.config.task for run in runs)
+    return [_runs_section(task, [run for run in runs if run.config.task == task]) for task in tasks]
 
 
-def _grouped(runs: Sequence[Loaded]) -> dict[str, list[Loaded]]:
-    """Label → runs; a label says the method and in what else the runs differ."""
+def _runs_section(task: str, runs: Sequence[Loaded]) -> Section:
+    """Runs as a study whose only factor is what they are called."""
+    labels = _labels(runs)
+    metric = next((run.summary.metric for run in runs if run.summary), "metric")
+    rows = [run.row(label, metric) for run, label in zip(runs, labels, strict=True)]
+    levels = list(dict.fromkeys(labels))
+    unfinished = sum(run.summary is None for run in runs)
+    configurations = [f"# {run.path.name}\n\n{(run.path / 'config.toml').read_text('utf-8')}" for run in runs]
+    section = study_section(RUNS, Rows(RUNS.name, {TASK: [task], "run": levels}, rows))
+    return replace(
+        section,
+        title=f"{levels[0]} on {task}" if len(levels) == 1 else f"Runs on {task}",
+        warning=f"{unfinished} of {len(runs)} runs are not finished: this is what they came to so far."
+        if unfinished
+        else "",
+        facts=section.facts[1:],  # they are no study
+        details=[("Configuration", "\n".join(configurations))],
+    )
+
+
+def _labels(runs: Sequence[Loaded]) -> list[str]:
+    """What each run is called: the method and in what else the runs differ."""
     tables = [result_settings(run.config) for run in runs]
     keys = dict.fromkeys(key for table in tables for key in table)
     differing = [key for key in keys if len({repr(table.get(key)) for table in tables}) > 1]
     silent = {"seed", "method", *DIGESTS}  # a seed may bring its own data and initial weights
-    grouped: dict[str, list[Loaded]] = {}
+    labels: list[str] = []
+    seen: set[tuple[str, int]] = set()
     for run, table in zip(runs, tables, strict=True):
         others = [key for key in differing if key not in silent and table.get(key) is not None]
         words = [f"{key.rpartition('.')[2]} {table[key]}" for key in others]
         label = ", ".join([label_of(run.config.method), *words])
-        if any(other.config.seed == run.config.seed for other in grouped.get(label, [])):
+        if (label, run.config.seed) in seen:
             label = f"{label}, {run.path.name}"  # the same seed again: other data or another model
-        grouped.setdefault(label, []).append(run)
-    return grouped
+        seen.add((label, run.config.seed))
+        labels.append(label)
+    return labels
 
 
-def _section(title: str, grouped: Mapping[str, Sequence[Loaded]]) -> Section:
-    runs = [run for group in grouped.values() for run in group]
-    first = runs[0]
-    rows = _rows(grouped)
-    curves, table = curves_panel(rows, lambda name: name), RUNS_TABLE(rows)
-    unfinished = sum(run.summary is None for run in runs)
-    facts = [
-        ("task", first.config.task),
-        ("runs", str(len(runs))),
-        ("seeds", ", ".join(map(str, sorted({run.config.seed for run in runs})))),
-        ("iterations", f"{first.config.iterations:,}"),
-        ("clients", f"{first.config.participants} of {first.config.clients} a round"),
-        *([("d", f"{first.summary.dim:,}")] if first.summary else []),
-    ]
-    return Section(
-        title,
-        warning=f"{unfinished} of {len(runs)} runs are not finished: this is what they came to so far."
-        if unfinished
-        else "",
-        facts=facts,
-        panels=[curves] if curves else [],
-        tables=[table] if table else [],
-        details=[("Configuration", "\n".join(f"# {run.path.name}\n\n{run.config_text()}" for run in runs))],
-    )
-
-
-def _rows(grouped: Mapping[str, Sequence[Loaded]]) -> Rows:
-    """Runs as rows, whose only factor is what they are called; a run that is not finished has no figures."""
-    named = [(name, run) for name, runs in grouped.items() for run in runs]
-    metric_of_all = {"metric": next((run.summary.metric for _, run in named if run.summary), "metric")}
-    figures = [metric_of_all | (run.summary.table() if run.summary else {}) for _, run in named]
-    rows = [
-        Row(run.path.name, {"run": name}, run.config.seed, figure, run.curve)
-        for (name, run), figure in zip(named, figures, strict=True)
-    ]
-    return Rows("runs", {"run": list(grouped)}, rows)
-
-
-RUNS_TABLE = GridTable(
-    ("run",),
-    (
-        Column("seeds", lambda rows, cell: str(len(rows.by_seed("final", **cell)) or "–")),
-        metric("last_mean", lambda rows: f"{rows.figure('metric')}, last"),
-        metric("final", "final"),
-        metric("best", best),
-        metric("averaged", "averaged model"),
-        mean_of_seeds("kept_fraction", "kept", lambda kept: f"{100 * kept:.3f}%"),
-        size("uplink_bytes_per_client", "uplink per client"),
+RUNS = Study(
+    "runs",
+    "Runs",
+    (Factor(TASK, ()), Factor("run", ())),
+    tables=(
+        GridTable(
+            ("run",),
+            (
+                Column("seeds", lambda rows, cell: str(len(rows.by_seed("final", **cell)) or "–")),
+                metric("last_mean", lambda rows: f"{rows.figure('metric')}, last"),
+                metric("final", "final"),
+                metric("best", best),
+                metric("averaged", "averaged model"),
+                mean_of_seeds("kept_fraction", "kept", lambda kept: f"{100 * kept:.3f}%"),
+                size("uplink_bytes_per_client", "uplink per client"),
+            ),
+            f"{PICKED}; uplink measured from encoded messages; ± over seeds",
+            name=lambda cell: cell["run"],
+            title="Runs",
+        ),
     ),
-    f"{PICKED}; uplink measured from encoded messages; ± over seeds",
-    name=lambda cell: cell["run"],
-    title="Runs",
 )

@@ -5,22 +5,21 @@ bytes. A point is within x points of FedAVG if the paired difference says so at 
 points of the grid.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from statistics import mean
 from typing import Any
 
 from gammafl.core.errors import require
-from gammafl.experiments.claims import FAILS, HOLDS, OPEN, Place, lead, scale_of
-from gammafl.experiments.columns import Column, GridTable, size, spread
+from gammafl.experiments.claims import FAILS, HOLDS, OPEN, Place, lead
+from gammafl.experiments.columns import Column, GridTable, metric_name, size, spread
 from gammafl.experiments.compare import method_settings, task_level
 from gammafl.experiments.grid import TASK, Factor, Level, Study
-from gammafl.experiments.intervals import CONFIDENCE, holm, interval, p_value
+from gammafl.experiments.intervals import CONFIDENCE, Interval, holm, p_value
 from gammafl.experiments.labels import label
 from gammafl.experiments.levels import QUICK, USUALLY_QUICK
 from gammafl.experiments.row_charts import title_of
-from gammafl.experiments.rows import Key, Row, Rows
+from gammafl.experiments.rows import Key, Row, Rows, Samples
 from gammafl.federated.units import show_bytes, show_duration
 from gammafl.methods.registry import KEEPS, USUAL, entry_named, looks_of, split_expression
 from gammafl.report.charts import Chart, Panel
@@ -115,33 +114,24 @@ class Point:
 
     cell: Place
     sizes: Mapping[str, float]
-    value: float
-    low: float
-    high: float
-    gap: Sequence[float]
+    reach: Interval
+    gap: Samples
     """How much better than FedAVG, seed by seed; in points where the metric is accuracy."""
 
     @property
     def is_dense(self) -> bool:
         return self.cell["method"] == DENSE
 
-    @property
-    def name(self) -> str:
-        return named(self.cell)
-
 
 def points(rows: Rows, accuracy: str) -> list[Point]:
     """All points of the grid that have this kind of accuracy."""
-    scale = scale_of(rows)[0]
     made = []
     for cell in rows.cells("method", "keep"):
-        if values := [scale * value for value in rows.by_seed(accuracy, **cell).values()]:
-            costs = {key: list(rows.by_seed(figure, **cell).values()) for key, (figure, _, _) in SIZES.items()}
-            sizes = {key: mean(cost) for key, cost in costs.items() if any(cost)}
-            reach = interval(values)
-            band = (reach.low, reach.high) if reach.count > 1 else (reach.mean, reach.mean)
+        if values := rows.scale * rows.by_seed(accuracy, **cell):
+            costs = {key: rows.by_seed(figure, **cell) for key, (figure, _, _) in SIZES.items()}
+            sizes = {key: cost.mean for key, cost in costs.items() if any(cost.values())}
             gap = lead(rows, cell, {"method": DENSE, "keep": OWN}, accuracy)
-            made.append(Point(cell, sizes, reach.mean, *band, list(gap.values())))
+            made.append(Point(cell, sizes, values.interval, gap))
     return made
 
 
@@ -149,14 +139,14 @@ def dominated(point: Point, others: Sequence[Point], size: str, higher_is_better
     """Whether another point is at least as good for at most as much, and better in one of the two."""
     sign = 1 if higher_is_better else -1
     both = [other for other in others if size in other.sizes and size in point.sizes]
-    gains = [(sign * (other.value - point.value), point.sizes[size] - other.sizes[size]) for other in both]
+    gains = [(sign * (other.reach.mean - point.reach.mean), point.sizes[size] - other.sizes[size]) for other in both]
     return any(better >= 0 and cheaper >= 0 and (better > 0 or cheaper > 0) for better, cheaper in gains)
 
 
 def verdicts_within(candidates: Sequence[Point], within: float) -> list[tuple[str, float]]:
     """For each point: whether it is within so many points of FedAVG, and Holm's p of that."""
-    inside = holm([p_value(point.gap, -within, "above") for point in candidates])
-    outside = holm([p_value(point.gap, -within, "below") for point in candidates])
+    inside = holm([p_value(point.gap.values(), -within, "above") for point in candidates])
+    outside = holm([p_value(point.gap.values(), -within, "below") for point in candidates])
     limit = 1 - CONFIDENCE
     return [(HOLDS if a < limit else FAILS if b < limit else OPEN, a) for a, b in zip(inside, outside, strict=True)]
 
@@ -172,46 +162,29 @@ def fewest_bytes(accuracy: str, rows: Rows) -> TextTable | None:
     candidates = [point for point in everything if not point.is_dense]
     if dense is None or not candidates:
         return None
-    within, unit = _within(rows), scale_of(rows)[1]
-    judged = list(zip(candidates, verdicts_within(candidates, within), strict=True))
-    columns = _columns(rows, dense, unit)
-    lines = []
-    for method in dict.fromkeys(point.cell["method"] for point in candidates):
-        passed = [(p, corrected) for p, (v, corrected) in judged if p.cell["method"] == method and v == HOLDS]
-        best = min(passed, key=lambda one: one[0].sizes["both"], default=None)
-        none = [label(method), f"none at {100 * (1 - CONFIDENCE):.0f}%", *["–"] * (len(columns) - 2)]
-        shown = [show(*best) for show in columns.values()] if best else none
-        lines.append((best[0].sizes["both"] if best else float("inf"), shown))
+    judged = zip(candidates, verdicts_within(candidates, _within(rows)), strict=True)
+    passed = [(point, p) for point, (answer, p) in judged if answer == HOLDS]
+    best: dict[str, list[str]] = {}
+    for point, p in sorted(passed, key=lambda one: one[0].sizes["both"]):
+        up, sizes = rows.by_seed(UP, **point.cell).interval, point.sizes
+        shown = [label(point.cell["method"]), point.cell["keep"], point.gap.interval.text("+.2f"), f"{p:.2g}"]
+        shown += [f"{show_bytes(up.mean)} [{show_bytes(max(0.0, up.low))}, {show_bytes(up.high)}]"]
+        shown += [show_bytes(sizes["both"]), *(times_less(dense.sizes[key], sizes[key]) for key in ("up", "both"))]
+        shown += [show_duration(sizes["seconds"])] if "seconds" in dense.sizes else []
+        best.setdefault(point.cell["method"], shown)
+    columns = ["method", "keep", f"− FedAVG, {rows.unit} [95%]", "p, Holm", "uplink [95%]", "both ways", "less up"]
+    columns += ["less both", *(["seconds on the link"] if "seconds" in dense.sizes else [])]
+    low, high = dense.reach.band
+    none = [f"none at {100 * (1 - CONFIDENCE):.0f}%", *["–"] * (len(columns) - 2)]
+    others = dict.fromkeys(point.cell["method"] for point in candidates if point.cell["method"] not in best)
     return TextTable(
-        f"fewest bytes within {within:g} {unit} of FedAVG, {ACCURACIES[accuracy]}: {rows.task},"
+        f"fewest bytes within {_within(rows):g} {rows.unit} of FedAVG, {ACCURACIES[accuracy]}: {rows.task},"
         f" {rows.seeds_in_words()}",
-        list(columns),
-        [line for _, line in sorted(lines, key=lambda one: one[0])],
+        columns,
+        [*best.values(), *([label(method), *none] for method in others)],
         f"paired over seeds, Student's t, Holm's correction for {len(candidates)} points; less: than FedAVG, which"
-        f" sends {show_bytes(dense.sizes['up'])} and is at {dense.value:.2f} [{dense.low:.2f}, {dense.high:.2f}]",
+        f" sends {show_bytes(dense.sizes['up'])} and is at {dense.reach.mean:.2f} [{low:.2f}, {high:.2f}]",
     )
-
-
-def _columns(rows: Rows, dense: Point, unit: str) -> dict[str, Callable[[Point, float], str]]:
-    """Heading → the text of a point and its corrected p."""
-
-    def sent(point: Point, p: float) -> str:
-        up = interval(list(rows.by_seed(UP, **point.cell).values()))
-        return f"{show_bytes(up.mean)} [{show_bytes(max(0.0, up.low))}, {show_bytes(up.high)}]"
-
-    columns: dict[str, Callable[[Point, float], str]] = {
-        "method": lambda point, p: label(point.cell["method"]),
-        "keep": lambda point, p: point.cell["keep"],
-        f"− FedAVG, {unit} [95%]": lambda point, p: interval(point.gap).text("+.2f"),
-        "p, Holm": lambda point, p: f"{p:.2g}",
-        "uplink [95%]": sent,
-        "both ways": lambda point, p: show_bytes(point.sizes["both"]),
-        "less up": lambda point, p: times_less(dense.sizes["up"], point.sizes["up"]),
-        "less both": lambda point, p: times_less(dense.sizes["both"], point.sizes["both"]),
-    }
-    if "seconds" in dense.sizes:
-        columns["seconds on the link"] = lambda point, p: show_duration(point.sizes["seconds"])
-    return columns
 
 
 def _verdict(rows: Rows, cell: Place) -> str:
@@ -224,7 +197,7 @@ def _verdict(rows: Rows, cell: Place) -> str:
 def _dominated(rows: Rows, cell: Place) -> str:
     everything = points(rows, "last_mean")
     own = next(point for point in everything if point.cell == cell)
-    return "yes" if dominated(own, everything, "both", scale_of(rows)[1] == "points") else "no"
+    return "yes" if dominated(own, everything, "both", rows.unit == "points") else "no"
 
 
 def _panel(rows: Rows, accuracy: str) -> Panel | None:
@@ -232,7 +205,6 @@ def _panel(rows: Rows, accuracy: str) -> Panel | None:
     everything = points(rows, accuracy)
     if not everything:
         return None
-    unit = scale_of(rows)[1]
     sizes = [key for key in SIZES if all(key in point.sizes for point in everything)]
     least = {key: min(point.sizes[key] for point in everything) for key in sizes}
     lines = []
@@ -241,23 +213,24 @@ def _panel(rows: Rows, accuracy: str) -> Panel | None:
             continue
         reference = len(own) == 1 and own[0].cell["keep"] == OWN  # a line to its only point, for all others
         drawn = [replace(own[0], sizes=least), *own] if reference else own
-        grey = {key: [dominated(p, everything, key, unit == "points") for p in own] for key in sizes}
-        hints = [setting_of(point.cell["keep"]) or point.name for point in own]
+        bands = [point.reach.band for point in drawn]
+        grey = {key: [dominated(p, everything, key, rows.unit == "points") for p in own] for key in sizes}
+        hints = [setting_of(point.cell["keep"]) or named(point.cell) for point in own]
         lines.append(
             Line(
                 label(method),
-                {key: [p.sizes[key] for p in drawn] for key in sizes} | {accuracy: [p.value for p in drawn]},
+                {key: [p.sizes[key] for p in drawn] for key in sizes} | {accuracy: [p.reach.mean for p in drawn]},
                 *look,
-                {accuracy: [p.low for p in drawn]},
-                {accuracy: [p.high for p in drawn]},
+                {accuracy: [low for low, _ in bands]},
+                {accuracy: [high for _, high in bands]},
                 muted={key: [False] * reference + flags for key, flags in grey.items()},
                 hints=[""] * reference + hints,
             )
         )
-    name = "accuracy (%)" if unit == "points" else unit
     across = [Axis(key, SIZES[key][1], True, button=SIZES[key][2]) for key in sizes]
-    up = Axis(accuracy, f"test {name}, {ACCURACIES[accuracy]}", button=ACCURACIES[accuracy])
-    return lines_panel(f"{ACCURACIES[accuracy]}; grey: dominated", lines, across, [up])
+    shown = ACCURACIES[accuracy]
+    up = Axis(accuracy, f"test {metric_name(rows, 'accuracy (%)')}, {shown}", button=shown)
+    return lines_panel(f"{shown}; grey: dominated", lines, across, [up])
 
 
 def _chart(rows: Rows) -> Chart | None:

@@ -4,98 +4,111 @@ import multiprocessing as mp
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from gammafl.core import threads
 from gammafl.core.errors import DivergedError, ProcessDiedError
+from gammafl.experiments.grid import StudyJob
+from gammafl.experiments.rows import Row
 from gammafl.runs.progress import Progress, Status
 
-Outcome = Any
-"""What a finished job returns: of a study's job its row."""
+Submit = Callable[[StudyJob], Future[Row]]
+Show = Callable[[], None]
+"""Passes on what jobs have reported since it was last called."""
 
 
-class Runnable(Protocol):
-    """A job of any kind: what a process can be given."""
-
-    @property
-    def path(self) -> Path: ...
-
-    def run(self, progress: Progress) -> Outcome: ...
-
-
-AnyJob = TypeVar("AnyJob", bound=Runnable)
-Follow = Callable[[AnyJob, Outcome], list[AnyJob]]
-"""What a finished job makes possible."""
-GiveUp = Callable[[AnyJob, DivergedError], None]
-"""Hears of a job whose training diverged; the others go on."""
-
-
-def raise_error(job: Runnable, error: DivergedError) -> None:
+def raise_error(job: StudyJob, error: DivergedError) -> None:
     """Nothing goes on without that job."""
     raise error
 
 
 def run_jobs(
-    jobs: list[AnyJob],
-    follow: Follow[AnyJob],
+    jobs: Sequence[StudyJob],
+    follow: Callable[[Any, Row], Sequence[StudyJob]],
     workers: int,
     progress: Progress,
-    give_up: GiveUp[AnyJob] = raise_error,
-) -> list[Outcome]:
-    """All of `jobs`, and what follows from them, `workers` at a time."""
-    if workers == 1:
-        return _one_by_one(jobs, follow, progress, give_up)
-    done: list[Outcome] = []
-    with _pool(workers) as (pool, events):
-        said: set[str] = set()
-        waiting: dict[Future[Outcome], AnyJob] = {pool.submit(_work, job): job for job in jobs}
-        while waiting:
-            finished, _ = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED)
-            _show(events, progress, said)
+    give_up: Callable[[Any, DivergedError], None] = raise_error,
+) -> list[Row]:
+    """All of `jobs`, and what follows from them, `workers` at a time.
+
+    follow    what a finished job, with its row, makes possible
+    give_up   hears of a job whose training diverged; the others go on
+    """
+    done: list[Row] = []
+    left, running = list(jobs), dict[Future[Row], StudyJob]()
+    with _processes(workers, progress) if workers > 1 else _this_process(progress) as (submit, show):
+        while left or running:
+            while left and len(running) < workers:
+                job = left.pop(0)
+                running[submit(job)] = job
+            finished, _ = wait(running, timeout=0.1, return_when=FIRST_COMPLETED)
+            show()
             for future in finished:
-                job = waiting.pop(future)
+                job = running.pop(future)
                 try:
-                    done.append(_result(future, job))
+                    done.append(future.result())
                 except DivergedError as error:
                     give_up(job, error)
-                    continue
-                waiting |= {pool.submit(_work, further): further for further in follow(job, done[-1])}
-        _show(events, progress, said)
+                except BrokenProcessPool:
+                    raise ProcessDiedError(f"the process of {job.path} died, perhaps for want of memory") from None
+                else:
+                    left += follow(job, done[-1])
     return done
 
 
-def _result(future: Future[Outcome], job: Runnable) -> Outcome:
-    try:
-        return future.result()
-    except BrokenProcessPool:
-        raise ProcessDiedError(f"the process of {job.path} died, perhaps for want of memory") from None
+@contextmanager
+def _this_process(progress: Progress) -> Iterator[tuple[Submit, Show]]:
+    """With one thread, so that one job takes one core."""
 
+    def submit(job: StudyJob) -> Future[Row]:
+        future = Future[Row]()
+        try:
+            future.set_result(job.run(progress))
+        except DivergedError as error:
+            future.set_exception(error)
+        return future
 
-def _one_by_one(
-    jobs: list[AnyJob], follow: Follow[AnyJob], progress: Progress, give_up: GiveUp[AnyJob]
-) -> list[Outcome]:
-    """In this process, with one thread, so that one job takes one core."""
-    done: list[Outcome] = []
-    left = list(jobs)
     before = threads.count()
     threads.set_count(1)
     try:
-        while left:
-            job = left.pop(0)
-            try:
-                done.append(job.run(progress))
-            except DivergedError as error:
-                give_up(job, error)
-                continue
-            left += follow(job, done[-1])
+        yield submit, lambda: None
     finally:
         threads.set_count(before)
-    return done
+
+
+@contextmanager
+def _processes(workers: int, progress: Progress) -> Iterator[tuple[Submit, Show]]:
+    context = mp.get_context("spawn")  # a fork would copy torch's and numba's threads half
+    events: mp.Queue[str | Status] = context.Queue()
+    pool = ProcessPoolExecutor(workers, context, _start_worker, (events,))
+    said: set[str] = set()
+    try:
+        yield lambda job: pool.submit(_work, job), lambda: _show(events, progress, said)
+        _show(events, progress, said)
+    except BaseException:
+        for process in list(pool._processes.values()):  # the runs resume; nothing is lost by stopping them
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _show(events: "mp.Queue[str | Status]", progress: Progress, said: set[str]) -> None:
+    """Passes on what the workers reported; what several of them say, once."""
+    while True:
+        try:
+            event = events.get_nowait()
+        except queue.Empty:
+            return
+        if isinstance(event, Status):
+            progress.update(event)
+        elif event not in said:
+            said.add(event)
+            progress.say(event)
 
 
 class _ToParent:
@@ -130,34 +143,5 @@ def _end_with_parent() -> None:
     os._exit(1)  # the run resumes
 
 
-def _work(job: Runnable) -> Outcome:
+def _work(job: StudyJob) -> Row:
     return job.run(_progress)
-
-
-@contextmanager
-def _pool(workers: int) -> Iterator[tuple[ProcessPoolExecutor, "mp.Queue[str | Status]"]]:
-    context = mp.get_context("spawn")  # a fork would copy torch's and numba's threads half
-    events: mp.Queue[str | Status] = context.Queue()
-    pool = ProcessPoolExecutor(workers, context, _start_worker, (events,))
-    try:
-        yield pool, events
-    except BaseException:
-        for process in list(pool._processes.values()):  # the runs resume; nothing is lost by stopping them
-            process.terminate()
-        raise
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _show(events: "mp.Queue[str | Status]", progress: Progress, said: set[str]) -> None:
-    """Passes on what the workers reported; what several of them say, once."""
-    while True:
-        try:
-            event = events.get_nowait()
-        except queue.Empty:
-            return
-        if isinstance(event, Status):
-            progress.update(event)
-        elif event not in said:
-            said.add(event)
-            progress.say(event)

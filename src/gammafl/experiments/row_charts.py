@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from gammafl.experiments.claims import Claim, Place, scale_of
+from gammafl.experiments.claims import Claim, Place
+from gammafl.experiments.columns import metric_name
 from gammafl.experiments.intervals import interval
-from gammafl.experiments.labels import colour, dash, label
+from gammafl.experiments.labels import label
 from gammafl.experiments.rows import Row, Rows
 from gammafl.report.charts import Chart, Panel
 from gammafl.report.estimates import Estimate, intervals_panel
@@ -30,9 +31,9 @@ MakeChart = Callable[[Rows], Chart | None]
 
 
 def metric_axis(rows: Rows) -> Axis:
-    scale, unit = scale_of(rows)
-    name = "accuracy" if unit == "points" else unit
-    return Axis("metric", f"test {name}" + (" (%)" if unit == "points" else ""), unit == "perplexity", scale, name)
+    name = metric_name(rows)
+    per_cent = " (%)" if rows.unit == "points" else ""
+    return Axis("metric", f"test {name}{per_cent}", name == "perplexity", rows.scale, name)
 
 
 def title_of(rows: Rows, text: str) -> str:
@@ -50,15 +51,20 @@ def warning_of(rows: Rows) -> str:
     return "QUICK, proves nothing · " if rows.quick else ""
 
 
-def intervals_of(name: str, text: str, x_label: str, *claims: Claim) -> MakeChart:
-    """The intervals behind the verdicts of these claims; `{unit}` in the label is the unit of the metric."""
+def intervals_of(name: str, text: str, x_label: str, claims: Sequence[Claim]) -> MakeChart:
+    """The intervals behind the verdicts of the claims about the metric; `{unit}` in the label is its unit.
+
+    What several claims ask for, such as the leads and whether they are large, is drawn once.
+    """
 
     def chart(rows: Rows) -> Chart | None:
-        parts = [(part, interval(part.values)) for claim in claims for part in claim.parts(rows)]
-        estimates = [Estimate(p.label, i.mean, i.low, i.high, p.paper) for p, i in parts if i.count]
-        axis = x_label.format(unit=scale_of(rows)[1])
+        asked = [part for claim in claims if claim.is_about(rows) for part in claim.parts(rows)]
+        parts = {(part.label, tuple(part.values)): part for part in asked if part.unit == rows.unit}
+        known = [(part, interval(part.values)) for part in parts.values() if part.values]
+        estimates = [Estimate(part.label, found.mean, found.low, found.high, part.paper) for part, found in known]
         title = title_of(rows, text)
-        return Chart(name, title, [intervals_panel(title, axis, estimates)]) if estimates else None
+        panel = intervals_panel(title, x_label.format(unit=rows.unit), estimates)
+        return Chart(name, title, [panel]) if estimates else None
 
     return chart
 
@@ -93,11 +99,7 @@ def training_chart(name: str, text: str) -> MakeChart:
     """
 
     def chart(rows: Rows) -> Chart | None:
-        lines = [
-            smoothed(mean_line(found, label(method), *_own_look(method, rows)))
-            for method in rows.levels["method"]
-            if (found := rows.pick(method=method))
-        ]
+        lines = [smoothed(line) for line in lines_of(rows, "method")]
         axes = (ITERATIONS, SENT, *([BOTH] if compresses_down(rows) else []), SECONDS)
         across = [axis for axis in axes if _present(lines, axis)]
         panels = [lines_panel(f"against {axis.button}", lines, [axis], [metric_axis(rows)]) for axis in across]
@@ -128,15 +130,32 @@ def smoothed(line: Line) -> Line:
     return replace(line, values=values, low=low, high=high)
 
 
-def _own_look(method: str, rows: Rows) -> tuple[str, str]:
-    """A method's own colour and dash; where two have the same, as expressions of one have, the palette decides."""
-    from gammafl.methods.registry import looks_of
+def lines_of(
+    rows: Rows, factor: str, name: Callable[[str], str] = label, levels: Sequence[str] | None = None
+) -> list[Line]:
+    """The mean curve of each level of a factor, or of these `levels`, that has runs."""
+    return [
+        mean_line(found, name(level), *_own_look(rows, factor, level))
+        for level in (rows.levels[factor] if levels is None else levels)
+        if (found := rows.pick(**{factor: level}))
+    ]
 
-    own = colour(method)
-    return (own, dash(method)) if own else looks_of(list(rows.levels["method"]))[method]
+
+def _own_look(rows: Rows, factor: str, level: str) -> tuple[str, str]:
+    """Colour and dash of a method; of other levels the palette's, unless they are called like a method."""
+    from gammafl.methods.registry import looks_of, names
+
+    if factor == "method" or level in names():
+        return looks_of(list(rows.levels[factor]))[level]
+    return "", "solid"
 
 
-def curves_panel(rows: Rows, names: Callable[[str], str] = label) -> Panel | None:
+def _called(factor: str, level: str) -> str:
+    """'HT', 'classes 2': levels of other factors than methods need the factor's name."""
+    return level if factor == "run" else label(level) if factor in IN_LEGEND else f"{factor} {level}"
+
+
+def curves_panel(rows: Rows) -> Panel | None:
     """The curves of all places of the grid, each over its seeds, for a reader to turn; None if there are none."""
     with_curves = [row for row in rows.finished if len(row.curve.get("iteration", ()))]
     used = {f: [x for x in levels if any(r.cell[f] == x for r in with_curves)] for f, levels in rows.levels.items()}
@@ -147,11 +166,10 @@ def curves_panel(rows: Rows, names: Callable[[str], str] = label) -> Panel | Non
         runs = [row for row in rows.pick(**cell) if row.curve.get("iteration")]
         if runs:
             free = {f: level for f, level in cell.items() if f in factors and f not in menus}
-            words = [names(level) if f in IN_LEGEND else f"{f} {level}" for f, level in free.items()]
-            word = ", ".join(words) or ", ".join(names(level) for level in cell.values()) or "run"
-            method = next((cell[f] for f in IN_LEGEND if f in cell), "")
-            look = _own_look(method, rows) if "method" in free else ("", dash(method))
-            lines.append(mean_line(runs, word, *look, {f: cell[f] for f in menus}))
+            words = [_called(f, level) for f, level in (free or cell).items() if f != "task"]
+            compared = next((f for f in IN_LEGEND if f in cell), "")
+            look = _own_look(rows, compared, cell[compared]) if compared else ("", "solid")
+            lines.append(mean_line(runs, ", ".join(words) or "run", *look, {f: cell[f] for f in menus}))
     across = [axis for axis in (ITERATIONS, SENT, BOTH, SECONDS) if _present(lines, axis)]
     up = [axis for axis in (metric_axis(rows), LOSS, KEPT, ERROR) if _present(lines, axis)]
     if not across or not up:

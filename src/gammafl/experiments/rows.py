@@ -15,12 +15,14 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import numpy as np
 from pydantic import ConfigDict, Field
 
 from gammafl.core.errors import InputError
+from gammafl.experiments.intervals import Interval, interval
 from gammafl.federated.records import RoundRecord, Summary
 from gammafl.files.atomic import write_atomically
 from gammafl.files.reading import Count, Facts, checked
@@ -55,8 +57,35 @@ class Row:
 
 Key = str | Callable[[Row], Value]
 """A figure by name, or computed from a row."""
-Samples = dict[int, float]
-"""Seed → number."""
+
+
+class Samples(dict[int, float]):
+    """Seed → number. Two of them are paired: a seed fixes partition, batches and participants.
+
+    >>> Samples({0: 5.0, 1: 7.0}) - Samples({1: 4.0, 2: 9.0})
+    {1: 3.0}
+    """
+
+    def __sub__(self, other: "Samples") -> "Samples":
+        return Samples({seed: self[seed] - other[seed] for seed in sorted(self.keys() & other.keys())})
+
+    def __truediv__(self, other: "Samples") -> "Samples":
+        return Samples({seed: self[seed] / other[seed] for seed in sorted(self.keys() & other.keys())})
+
+    def __rmul__(self, factor: float) -> "Samples":
+        return self.each(lambda value: factor * value)
+
+    def each(self, change: Callable[[float], float]) -> "Samples":
+        return Samples({seed: change(value) for seed, value in self.items()})
+
+    @property
+    def mean(self) -> float:
+        """NaN of nothing."""
+        return mean(self.values()) if self else math.nan
+
+    @property
+    def interval(self) -> Interval:
+        return interval(self.values())
 
 
 @dataclass(frozen=True)
@@ -86,8 +115,13 @@ class Rows:
 
     def by_seed(self, key: Key, **cell: str) -> Samples:
         """Seed → figure of the one run in that place of the grid; seeds without the figure are left out."""
-        values = {row.seed: _value(row, key) for row in self.pick(**cell)}
-        return {seed: value for seed, value in values.items() if value is not None}
+        read = key if callable(key) else lambda row: row.figures.get(key)
+        values = ((row.seed, read(row)) for row in self.pick(**cell))
+        return Samples({seed: float(value) for seed, value in values if value is not None})
+
+    def means(self, key: Key, along: str, **cell: str) -> list[float]:
+        """The mean over the seeds at each level of the factor `along`; NaN where there is none."""
+        return [self.by_seed(key, **cell, **{along: level}).mean for level in self.levels[along]]
 
     def cells(self, *names: str, **fixed: str) -> list[dict[str, str]]:
         """The places of the grid spanned by these factors, or by all, that agree with `fixed`."""
@@ -100,6 +134,21 @@ class Rows:
         return next((row.figures[name] for row in self.finished if name in row.figures), None)
 
     @property
+    def unit(self) -> str:
+        """Of the metric's differences: accuracies are shown in points (per cent), everything else as it is."""
+        metric = self.figure("metric")
+        return "points" if metric in (None, "accuracy") else str(metric)
+
+    @property
+    def scale(self) -> float:
+        """From the metric to what is shown of it."""
+        return 100.0 if self.unit == "points" else 1.0
+
+    def gain(self, key: str = "last_mean") -> float:
+        """From a difference of this figure to what is gained by it: less perplexity and less loss are better."""
+        return self.scale if self.unit == "points" and key != "last_loss" else -1.0
+
+    @property
     def seeds(self) -> list[int]:
         return sorted({row.seed for row in self.finished})
 
@@ -108,25 +157,10 @@ class Rows:
         return counts_of(Counter(tuple(sorted(row.cell.items())) for row in self.finished).values(), "seed")
 
 
-def _value(row: Row, key: Key) -> Value:
-    value = key(row) if callable(key) else row.figures.get(key)
-    return None if value is None else float(value)
-
-
-def difference(first: Mapping[int, float], second: Mapping[int, float]) -> Samples:
-    """first − second of each seed that both have: paired, since a seed fixes partition, batches and participants."""
-    return {seed: first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())}
-
-
-def ratio(first: Mapping[int, float], second: Mapping[int, float], shown: Callable[[float], float] = float) -> Samples:
-    """first / second of each seed that both have, as `shown`."""
-    return {seed: shown(first[seed] / second[seed]) for seed in sorted(first.keys() & second.keys())}
-
-
-def mean_of(parts: Sequence[Mapping[int, float]]) -> Samples:
-    """The mean over `parts` of each seed that all of them have."""
-    seeds = set.intersection(*(set(part) for part in parts)) if parts else set()
-    return {seed: float(np.mean([part[seed] for part in parts])) for seed in sorted(seeds)}
+def over_all(parts: Sequence[Samples], combine: Callable[[list[float]], float]) -> Samples:
+    """What `combine` makes of the numbers of each seed that all `parts` have."""
+    seeds = set.intersection(*map(set, parts)) if parts else set()
+    return Samples({seed: float(combine([part[seed] for part in parts])) for seed in sorted(seeds)})
 
 
 def training_row(run: str, cell: Mapping[str, str], summary: Summary, records: Sequence[RoundRecord]) -> Row:

@@ -3,15 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gammafl.core.errors import DivergedError, InputError
-from gammafl.experiments.grid import TASK, Study, Trial
+from gammafl.experiments.grid import TASK, Study, StudyJob, Trial
 from gammafl.experiments.rows import Row, Rows, levels_of
 from gammafl.runs.progress import Overall, Progress
-
-if TYPE_CHECKING:
-    from gammafl.experiments.trial_runs import StudyJob
 
 DIVERGED = "diverged.txt"
 """What became of a run that diverged, in its directory: it is told again when nothing is run."""
@@ -48,48 +45,57 @@ class Campaign:
     options: Options
     kept: Mapping[tuple[Cell, int], Row] = field(default_factory=dict)
     """Rows that are there already."""
-    jobs: "dict[Trial, StudyJob]" = field(default_factory=dict)
-    done: dict[Path, Row] = field(default_factory=dict)
-    diverged: dict[Path, str] = field(default_factory=dict)
+    jobs: dict[Trial, StudyJob] = field(default_factory=dict)
+    ended: dict[Path, Row] = field(default_factory=dict)
+    """Also of runs that diverged."""
 
     @property
     def tasks(self) -> list[str]:
         """The tasks of the trials; one without a name where the study has none."""
-        return list(dict.fromkeys(dict(trial.cell).get(TASK, "") for trial in self.trials))
+        return list(dict.fromkeys(_task(trial) for trial in self.trials))
 
-    def ready(self) -> "list[StudyJob]":
+    @property
+    def diverged(self) -> dict[Path, str]:
+        return {path: row.diverged for path, row in self.ended.items() if row.diverged}
+
+    def ready(self) -> list[StudyJob]:
         """The jobs that can start now, were not handed out before and are not finished; leaders come first."""
         from gammafl.experiments.trial_runs import training_job
 
         make, new = self.study.make_job or training_job, []
         for trial in sorted(self.trials, key=lambda trial: trial.leader is not None):
-            leader = self._leader(trial)
-            row = self.done.get(leader.path) if leader else None
-            if trial in self.jobs or (trial.leader and row is None):
+            leader = self._leader_row(trial)
+            if trial in self.jobs or (trial.leader and (leader is None or leader.diverged)):
                 continue
-            job = make(trial, row, self.options.runs, self.options.data_dir)
+            job = make(trial, leader, self.options.runs, self.options.data_dir)
             handed_out = any(job.path == other.path for other in self.jobs.values())  # places may share a configuration
             self.jobs[trial] = job
-            if job.path not in self.done and (finished := self._kept(trial, job) or job.finished()) is not None:
-                self.done[job.path] = finished
-            if job.path in self.done:
+            if job.path in self.ended:
                 continue
-            if self.options.collect and (told := job.path / DIVERGED).exists():
-                self.diverged[job.path] = told.read_text("utf-8").strip()
-            if not handed_out:
+            if (row := self._kept(trial, job) or job.finished()) is not None:
+                self.ended[job.path] = row
+            elif self.options.collect and (told := job.path / DIVERGED).exists():
+                self.give_up(job, told.read_text("utf-8").strip())
+            elif not handed_out:
                 new.append(job)
         return new
 
-    def follow(self, job: "StudyJob", row: Row) -> "list[StudyJob]":
+    def follow(self, job: StudyJob, row: Row) -> list[StudyJob]:
         """The jobs that `job` makes possible."""
-        self.done[job.path] = row
+        self.ended[job.path] = row
         return self.ready()
 
-    def _leader(self, trial: Trial) -> "StudyJob | None":
-        """The job whose row a trial waits for, as far as it is known."""
-        return self.jobs.get(Trial(trial.leader, trial.seed, {})) if trial.leader else None
+    def give_up(self, job: StudyJob, why: str) -> None:
+        self.ended[job.path] = Row(job.path.name, {}, 0, {}, diverged=why)
 
-    def _kept(self, trial: Trial, job: "StudyJob") -> Row | None:
+    def _row_of(self, job: StudyJob | None) -> Row | None:
+        return self.ended.get(job.path) if job else None
+
+    def _leader_row(self, trial: Trial) -> Row | None:
+        """The row that a trial waits for, as far as it is known."""
+        return self._row_of(self.jobs.get(Trial(trial.leader, trial.seed, {}))) if trial.leader else None
+
+    def _kept(self, trial: Trial, job: StudyJob) -> Row | None:
         """The row that is there already, if it is of this run.
 
         Of a converted row only the name tells, whose words version 0.1 had in another order.
@@ -102,30 +108,28 @@ class Campaign:
 
     def unfinished(self) -> int:
         """Runs that are left; a follower without a name yet counts as one."""
-        left = [t for t in self.trials if t not in self.jobs or self.jobs[t].path not in self.done]
+        rows = {trial: self._row_of(self.jobs.get(trial)) for trial in self.trials}
+        left = [trial for trial, row in rows.items() if row is None or row.diverged]
         return len({self.jobs[t].path if t in self.jobs else t for t in left})
 
     def rows(self, task: str) -> Rows:
         """What the runs of a task came to."""
-        rows = [row for t in self.trials if dict(t.cell).get(TASK, "") == task if (row := self._row(t)) is not None]
+        rows = [row for t in self.trials if _task(t) == task if (row := self._row(t)) is not None]
         return Rows(
             self.study.name, levels_of(rows, order_of(self.study)), rows, self.options.quick, self.options.settings
         )
 
     def _row(self, trial: Trial) -> Row | None:
         """Its row, if it has ended; that of a follower whose leader diverged says so."""
-        job = self.jobs.get(trial)
-        if job is None:
-            leader = self._leader(trial)
-            if leader is None or leader.path not in self.diverged:
-                return None
-            why = f"not run: it keeps as many entries as {leader.path.name}, which diverged"
-            return Row(f"follower of {leader.path.name}", dict(trial.cell), trial.seed, {}, diverged=why)
-        if job.path in self.done:
-            return replace(self.done[job.path], cell=dict(trial.cell))
-        if job.path in self.diverged:
-            return Row(job.path.name, dict(trial.cell), trial.seed, {}, diverged=self.diverged[job.path])
-        return None
+        row, leader = self._row_of(self.jobs.get(trial)), self._leader_row(trial)
+        if row is None and leader is not None and leader.diverged:
+            why = f"not run: it keeps as many entries as {leader.run}, which diverged"
+            row = Row(f"follower of {leader.run}", {}, 0, {}, diverged=why)
+        return replace(row, cell=dict(trial.cell), seed=trial.seed) if row else None
+
+
+def _task(trial: Trial) -> str:
+    return dict(trial.cell).get(TASK, "")
 
 
 def order_of(study: Study) -> dict[str, list[str]]:
@@ -161,8 +165,8 @@ def run_campaign(campaign: Campaign, progress: Progress) -> int:
 
     overall = Overall(progress, left)
 
-    def give_up(job: "StudyJob", error: DivergedError) -> None:
-        campaign.diverged[job.path] = str(error)
+    def give_up(job: StudyJob, error: DivergedError) -> None:
+        campaign.give_up(job, str(error))
         (job.path / DIVERGED).write_text(f"{error}\n", "utf-8")
         overall.say(f"{job.path.name} diverged and is left out: {error}")
 

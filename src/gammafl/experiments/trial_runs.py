@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from gammafl.config.layers import make_config, result_settings
 from gammafl.config.schema import RunConfig
@@ -17,22 +17,6 @@ from gammafl.experiments.rows import Row, training_row
 from gammafl.runs.directory import RunDirectory, file_digest, own_files
 from gammafl.runs.progress import Progress, Status
 from gammafl.tasks.registry import settings_of
-
-
-class StudyJob(Protocol):
-    """What a study runs: something with a directory, that knows whether it is finished. Rows have no cell yet."""
-
-    @property
-    def path(self) -> Path: ...
-
-    @property
-    def config_digest(self) -> str:
-        """Of all that its result depends on."""
-        ...
-
-    def run(self, progress: Progress) -> Row: ...
-
-    def finished(self) -> Row | None: ...
 
 
 @dataclass(frozen=True)

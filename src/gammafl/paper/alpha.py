@@ -20,20 +20,21 @@ INITIAL = by_task(
 )
 
 
-def _best(budget: str, sentence: str, key: str, part: str) -> Claim:
-    others = ({"alpha": alpha, "budget": budget} for alpha in ALPHAS[1:])
-    one = {"alpha": ALPHAS[0], "budget": budget}
-    return beats(
-        f"α = 1 {sentence} larger α, {budget}", "Remarks 3, 6", one, *others,
-        key=key, name=lambda a, b: part.format(b["alpha"], b["budget"]),
-    )  # fmt: skip
+def _best(budget: str) -> list[Claim]:
+    one, *others = ({"alpha": alpha, "budget": budget} for alpha in ALPHAS)
+    return [
+        beats(
+            f"α = 1 is more accurate than larger α, {budget}", "Remarks 3, 6", one, *others,
+            name=lambda a, b: f"α=1 − α={b['alpha']}, {budget}",
+        ),
+        beats(
+            f"α = 1 ends with a lower loss than larger α, {budget}", "Remarks 3, 6", one, *others,
+            key="last_loss", name=lambda a, b: f"loss at α={b['alpha']} − at α=1, {budget}",
+        ),
+    ]  # fmt: skip
 
 
-_MORE_ACCURATE = [_best(b, "is more accurate than", "last_mean", "α=1 − α={0}, {1}") for b in (MATCHED, SAME)]
-_LOWER_LOSS = [
-    _best(b, "ends with a lower loss than", "last_loss", "loss at α={0} − at α=1, {1}") for b in (MATCHED, SAME)
-]
-
+CLAIMS = (*_best(MATCHED), *_best(SAME))
 ALPHA = Study(
     "alpha",
     "Remarks 3 and 6: is α = 1 the best of 1, 1.5, 2, 3?",
@@ -42,7 +43,7 @@ ALPHA = Study(
         Factor("budget", (Level(MATCHED), Level(SAME, where=INITIAL))),
         Factor("alpha", (Level("1"), *(Level(a, {"compression": {"alpha": float(a)}}) for a in ALPHAS[1:]))),
     ),
-    claims=tuple(claim for pair in zip(_MORE_ACCURATE, _LOWER_LOSS, strict=True) for claim in pair),
+    claims=CLAIMS,
     tables=(
         GridTable(
             ("budget", "alpha"),
@@ -58,7 +59,7 @@ ALPHA = Study(
             name=lambda cell: f"α = {cell['alpha']}, {cell['budget']}",
         ),
     ),
-    charts=(intervals_of("alpha", "α", "lead of α = 1 ({unit})", *_MORE_ACCURATE),),
+    charts=(intervals_of("alpha", "α", "lead of α = 1 ({unit})", CLAIMS),),
     settings={"method": "gamma-fedht"},
     quick=USUALLY_QUICK,
 )

@@ -1,13 +1,13 @@
 """The server's averaged model against its last one, for every method: a gain without traffic, and is it the paper's?"""
 
-from gammafl.experiments.claims import Claim, Part, Place, scale_of
+from gammafl.experiments.claims import Claim, Part, Place
 from gammafl.experiments.columns import GridTable, spread
 from gammafl.experiments.grid import Study
 from gammafl.experiments.labels import label
 from gammafl.experiments.levels import USUALLY_QUICK, classes, methods, tasks
 from gammafl.experiments.row_charts import intervals_of
-from gammafl.experiments.rows import Rows, difference
-from gammafl.paper.printed import paper_column, printed
+from gammafl.experiments.rows import Rows, Samples
+from gammafl.paper.printed import PAPER_ACCURACY, Sent, printed
 from gammafl.paper.shared import MINI, TASKS
 
 
@@ -17,31 +17,33 @@ def _word(place: Place) -> str:
 
 def _gains(rows: Rows) -> list[Part]:
     """Averaged − last: the raw model as the mean of its last evaluations, which is kinder to it than the final one."""
-    scale, unit = scale_of(rows)
-    sign = scale if unit == "points" else -1.0
-    parts = []
-    for place in rows.cells("classes", "method"):
-        gained = difference(rows.by_seed("averaged", **place), rows.by_seed("last_mean", **place))
-        parts.append(Part(_word(place), {seed: sign * value for seed, value in gained.items()}, unit=unit))
-    return parts
+    return [
+        Part(
+            _word(at), rows.gain() * (rows.by_seed("averaged", **at) - rows.by_seed("last_mean", **at)), unit=rows.unit
+        )
+        for at in rows.cells("classes", "method")
+    ]
+
+
+def _off(rows: Rows, key: str, place: Place, paper: Sent) -> Samples:
+    """How far from the paper's accuracy."""
+    return rows.by_seed(key, **place).each(lambda value: abs(value - paper.accuracy / 100))
 
 
 def _nearer(rows: Rows) -> list[Part]:
     """|last − paper| − |averaged − paper|: above 0 where the averaged model is the nearer one."""
     parts = []
     for place in rows.cells("classes", "method"):
-        if (paper := printed(rows.task, place["classes"], place["method"])) is not None:
-            last, averaged = (
-                {seed: abs(value - paper.accuracy / 100) for seed, value in rows.by_seed(key, **place).items()}
-                for key in ("last_mean", "averaged")
-            )
-            nearer = {seed: 100 * value for seed, value in difference(last, averaged).items()}
-            parts.append(Part(_word(place), nearer, unit="points nearer"))
+        if paper := printed(rows, place):
+            last, averaged = (_off(rows, key, place, paper) for key in ("last_mean", "averaged"))
+            parts.append(Part(_word(place), 100 * (last - averaged), unit="points nearer"))
     return parts
 
 
-_FREE_GAIN = Claim("The averaged model is more accurate than the raw one, for every method and #C", "ours", _gains)
-
+CLAIMS = (
+    Claim("The averaged model is more accurate than the raw one, for every method and #C", "ours", _gains),
+    Claim("The averaged model is nearer to the paper's accuracy than the raw one", "ours", _nearer),
+)
 AVERAGING = Study(
     "averaging",
     "Ours: the averaged server model against the raw one, every method, #C = 2, 3, 5",
@@ -53,10 +55,7 @@ AVERAGING = Study(
             quick=("gamma-fedht", "top-k", "fedavg"),
         ),
     ),
-    claims=(
-        _FREE_GAIN,
-        Claim("The averaged model is nearer to the paper's accuracy than the raw one", "ours", _nearer),
-    ),
+    claims=CLAIMS,
     tables=(
         GridTable(
             ("classes", "method"),
@@ -64,13 +63,13 @@ AVERAGING = Study(
                 spread("final", "final"),
                 spread("last_mean", "mean of the last"),
                 spread("averaged", "averaged model"),
-                paper_column(lambda paper, method: f"{paper.accuracy:.2f}"),
+                PAPER_ACCURACY,
             ),
             "averaged: mean of the server's models over the last tenth of the rounds; ± over seeds",
             head="method",
             name=_word,
         ),
     ),
-    charts=(intervals_of("averaging", "averaged server model against the last ones", "gain ({unit})", _FREE_GAIN),),
+    charts=(intervals_of("averaging", "averaged server model against the last ones", "gain ({unit})", CLAIMS),),
     quick=USUALLY_QUICK,
 )  # fmt: skip

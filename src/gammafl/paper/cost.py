@@ -3,13 +3,10 @@
 Here are the claims, tables and charts. The times are measured by `benchmarks/cost.py`, which is not in the package.
 """
 
-import numpy as np
-
 from gammafl.experiments.claims import Claim, exponents, has_exponent, ratio_is
 from gammafl.experiments.grid import Factor, Level, Study
-from gammafl.experiments.intervals import interval
 from gammafl.experiments.row_charts import warning_of
-from gammafl.experiments.rows import Rows, Samples, ratio
+from gammafl.experiments.rows import Rows, Samples
 from gammafl.report.charts import Chart
 from gammafl.report.lines import Axis, Line, lines_panel
 from gammafl.report.tables import TextTable
@@ -26,28 +23,23 @@ def _takes_longer(sentence: str, source: str, other: str, times: float = 1.0, la
     """`other` takes more than `times` as long as γ-FedHT, at each d or at the `last` ones."""
 
     def ratios(rows: Rows) -> dict[str, Samples]:
-        made = {}
-        for d in rows.levels["d"][-last:]:
-            theirs, ours = (rows.by_seed(contender, d=d) for contender in (other, FUSED))
-            made[f"times as long, d={int(d):,}"] = ratio(theirs, ours)
-        return made
+        levels = rows.levels["d"][-last:]
+        return {f"times as long, d={int(d):,}": rows.by_seed(other, d=d) / rows.by_seed(FUSED, d=d) for d in levels}
 
     return ratio_is(sentence, source, ratios, "above", times)
 
 
-def _contenders(rows: Rows) -> list[str]:
-    return list(rows.finished[0].figures) if rows.finished else []
-
-
-def _milliseconds(rows: Rows, contender: str) -> list[float]:
-    return [1e3 * float(np.mean(list(rows.by_seed(contender, d=d).values()))) for d in rows.levels["d"]]
+def _milliseconds(rows: Rows) -> dict[str, list[float]]:
+    """Contender → the mean of the repetitions at each d."""
+    contenders = rows.finished[0].figures if rows.finished else ()
+    return {name: [1e3 * seconds for seconds in rows.means(name, "d")] for name in contenders}
 
 
 def _table(rows: Rows) -> TextTable:
-    lines = []
-    for name in _contenders(rows):
-        fit = interval(list(exponents(rows, name, "d").values()))
-        lines.append([name, *(f"{value:.3g}" for value in _milliseconds(rows, name)), fit.text(".3f")])
+    lines = [
+        [name, *(f"{one:.3g}" for one in times), exponents(rows, name, "d").interval.text(".3f")]
+        for name, times in _milliseconds(rows).items()
+    ]
     columns = ["", *(f"d={int(d):,}" for d in rows.levels["d"]), "exponent p of d^p"]
     note = "milliseconds, median of the turns, mean of the repetitions; one thread, 0.1% kept"
     return TextTable("cost: compression with error feedback", columns, lines, note)
@@ -55,10 +47,11 @@ def _table(rows: Rows) -> TextTable:
 
 def _chart(rows: Rows) -> Chart:
     dims = [float(d) for d in rows.levels["d"]]
-    lines = [Line(name, {"d": dims, "milliseconds": _milliseconds(rows, name)}) for name in _contenders(rows)]
+    lines = [Line(name, {"d": dims, "milliseconds": times}) for name, times in _milliseconds(rows).items()]
     across, up = Axis("d", "d: elements", log=True), Axis("milliseconds", "milliseconds", log=True)
-    title = f"compression with error feedback, one thread, 0.1% kept: mean of {len(rows.seeds)} repetitions"
-    return Chart("cost", warning_of(rows) + title, [lines_panel("", lines, [across], [up], wide=True)])
+    text = f"compression with error feedback, one thread, 0.1% kept: mean of {len(rows.seeds)} repetitions"
+    title = warning_of(rows) + text
+    return Chart("cost", title, [lines_panel(title, lines, [across], [up], wide=True)])
 
 
 COST = Study(

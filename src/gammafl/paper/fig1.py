@@ -6,8 +6,8 @@ from gammafl.experiments.claims import Claim, Part, grows_with, has_exponent, sl
 from gammafl.experiments.columns import GridTable, spread, titled
 from gammafl.experiments.grid import Factor, Level, Study
 from gammafl.experiments.levels import USUALLY_QUICK, tasks
-from gammafl.experiments.row_charts import ITERATIONS, mean_line, title_of
-from gammafl.experiments.rows import Rows, Samples, difference, ratio
+from gammafl.experiments.row_charts import ITERATIONS, lines_of, title_of
+from gammafl.experiments.rows import Rows, Samples
 from gammafl.paper.shared import LOGISTIC, MINI, NON_IID, TASKS, by_task
 from gammafl.report.charts import Chart
 from gammafl.report.lines import Axis, lines_panel
@@ -29,24 +29,27 @@ def _top_k(multiple: float) -> Level:
     return Level(f"top-k {multiple:g}", {"method": "top-k", "compression": {"k": KEEP * multiple}})
 
 
+def _levels(rows: Rows, kind: str) -> list[str]:
+    return [level for level in rows.levels["curve"] if level.startswith(kind)]
+
+
 def gaps(rows: Rows, kind: str = "ht") -> dict[str, Samples]:
     """Multiple → seed → loss over FedAVG's, the mean of the last evaluations."""
-    baseline = rows.by_seed("last_loss", curve="fedavg")
-    levels = [level for level in rows.levels["curve"] if level.startswith(kind)]
-    return {level.split()[1]: difference(rows.by_seed("last_loss", curve=level), baseline) for level in levels}
+    levels = _levels(rows, kind)
+    return {level.split()[1]: rows.by_seed("last_loss", curve=level) - _fedavg(rows) for level in levels}
+
+
+def _fedavg(rows: Rows) -> Samples:
+    return rows.by_seed("last_loss", curve="fedavg")
 
 
 def _stays_above(rows: Rows) -> list[Part]:
-    return [Part(f"HT − FedAVG, {multiple}·λ_0", samples, unit="loss") for multiple, samples in gaps(rows).items()]
+    return [Part(f"HT − FedAVG, {multiple}·λ_0", gap, unit="loss") for multiple, gap in gaps(rows).items()]
 
 
 def _comes_back(rows: Rows) -> list[Part]:
-    baseline = rows.by_seed("last_loss", curve="fedavg")
-    over = {multiple: ratio(gap, baseline, lambda r: 100 * r) for multiple, gap in gaps(rows, "top-k").items()}
-    return [
-        Part(f"Top-k over FedAVG, {m}·k_0", samples, "below", 100 * NEAR, "% of its loss")
-        for m, samples in over.items()
-    ]
+    over = {multiple: 100 * (gap / _fedavg(rows)) for multiple, gap in gaps(rows, "top-k").items()}
+    return [Part(f"Top-k over FedAVG, {m}·k_0", gap, "below", 100 * NEAR, "% of its loss") for m, gap in over.items()]
 
 
 def _label(level: str) -> str:
@@ -60,12 +63,7 @@ def _label(level: str) -> str:
 def _chart(rows: Rows) -> Chart:
     panels = []
     for kind, title in (("ht", "hard threshold"), ("top-k", "Top-k")):
-        names = ["fedavg", *(level for level in rows.levels["curve"] if level.startswith(kind))]
-        lines = [
-            mean_line(found, _label(name), *(("#000000", "dash") if name == "fedavg" else ("", "solid")))
-            for name in names
-            if (found := rows.pick(curve=name))
-        ]
+        lines = lines_of(rows, "curve", _label, ["fedavg", *_levels(rows, kind)])
         loss = Axis("loss", "global loss on the test set", log=True)
         panels.append(lines_panel(title, lines, [ITERATIONS], [loss]))
     return Chart("fig1", title_of(rows, "loss under compression"), panels)

@@ -11,7 +11,7 @@ from gammafl.experiments.columns import Column, GridTable, spread, titled
 from gammafl.experiments.grid import Factor, Level, Study
 from gammafl.experiments.levels import tasks
 from gammafl.experiments.row_charts import ITERATIONS, KEPT, mean_line, title_of
-from gammafl.experiments.rows import TENTHS, Row, Rows, difference
+from gammafl.experiments.rows import TENTHS, Row, Rows
 from gammafl.paper.shared import MINI, NON_IID, TASKS
 from gammafl.report.charts import Chart
 from gammafl.report.lines import Line, lines_panel
@@ -28,23 +28,21 @@ def tenths(row: Row) -> list[float]:
     return [float(part.mean()) if part.size else 0.0 for part in parts]
 
 
+def _above_nothing(row: Row) -> list[float]:
+    """`tenths`, where less than one entry in a thousand uploads is as good as nothing."""
+    return [max(kept, 1e-3 / float(row.figures["dim"])) for kept in tenths(row)]
+
+
 def late_share(row: Row) -> float:
     """log10 of the last tenth's kept fraction over the largest one's: −1 is a tenth of the peak."""
-    kept = tenths(row)
-    return math.log10(max(kept[-1], _floor(row)) / max(*kept, _floor(row)))
+    kept = _above_nothing(row)
+    return math.log10(kept[-1] / max(kept))
 
 
 def rises_then_falls(row: Row) -> float:
     """Above 0 if and only if the curve rises and then falls; how clearly, in log10."""
-    kept = tenths(row)
-    top = max(*kept, _floor(row))
-    rise = math.log10(top / max(kept[0], _floor(row)) / RISE)
-    return min(rise, math.log10(FALL * top / max(kept[-1], _floor(row))))
-
-
-def _floor(row: Row) -> float:
-    """One entry in a thousand uploads: what counts as nothing."""
-    return 1e-3 / float(row.figures["dim"])
+    kept = _above_nothing(row)
+    return min(math.log10(max(kept) / kept[0] / RISE), math.log10(FALL * max(kept) / kept[-1]))
 
 
 def _word(cell: Place) -> str:
@@ -65,11 +63,10 @@ def _shape_parts(rows: Rows, special: bool) -> list[Part]:
 
 def _more_aggressive(rows: Rows) -> list[Part]:
     parts = []
-    for cell in rows.cells(*FACTORS):
-        if _special(cell):
-            late, other = (rows.by_seed(late_share, **{**cell, "stepsize": kind}) for kind in ("decaying", "fixed"))
-            text = f"late share, decaying against fixed γ: E={cell['E']}, {cell['clients']}"
-            parts.append(Part(text, difference(late, other), "below", unit="log10"))
+    for cell in filter(_special, rows.cells(*FACTORS)):
+        late, other = (rows.by_seed(late_share, **{**cell, "stepsize": kind}) for kind in ("decaying", "fixed"))
+        text = f"late share, decaying against fixed γ: E={cell['E']}, {cell['clients']}"
+        parts.append(Part(text, late - other, "below", unit="log10"))
     return parts
 
 

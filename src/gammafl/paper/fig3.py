@@ -4,13 +4,13 @@ from functools import partial
 
 import numpy as np
 
-from gammafl.experiments.claims import Claim, Part, beats
+from gammafl.experiments.claims import Claim, Part, beats, saved
 from gammafl.experiments.columns import GridTable, best, metric_name, spread
 from gammafl.experiments.grid import Study
 from gammafl.experiments.labels import label
 from gammafl.experiments.levels import USUALLY_QUICK, methods, tasks
 from gammafl.experiments.row_charts import training_chart
-from gammafl.experiments.rows import Row, Rows, ratio
+from gammafl.experiments.rows import Row, Rows
 from gammafl.paper.printed import paper_gap
 from gammafl.paper.shared import CNN, MINI, TASKS, by_task
 from gammafl.report.tables import PICKED
@@ -32,10 +32,10 @@ def iterations_to(row: Row, accuracy: float) -> float:
 def _faster_than_ht(rows: Rows) -> list[Part]:
     parts = []
     for accuracy, paper in FASTER.items():
-        needed = partial(iterations_to, accuracy=accuracy)
-        ours, theirs = (rows.by_seed(needed, method=method) for method in ("gamma-fedht", "ht"))
-        saved = ratio(ours, theirs, lambda share: 100 * (1 - share))
-        parts.append(Part(f"iterations to {accuracy}% saved over HT", saved, unit="%", paper=paper))
+        ours, theirs = (
+            rows.by_seed(partial(iterations_to, accuracy=accuracy), method=method) for method in ("gamma-fedht", "ht")
+        )
+        parts.append(Part(f"iterations to {accuracy}% saved over HT", saved(ours, theirs), unit="%", paper=paper))
     return parts
 
 

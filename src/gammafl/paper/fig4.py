@@ -1,5 +1,6 @@
 """Fig. 4: how much better γ-FedHT is than Top-k, and γ-FedHT-Q than STC, over γ × k × n × #C."""
 
+from collections.abc import Callable
 from itertools import product
 
 import numpy as np
@@ -7,11 +8,10 @@ import numpy as np
 from gammafl.experiments.claims import Claim, Part, Place, beats, lead
 from gammafl.experiments.columns import Column, GridTable
 from gammafl.experiments.grid import Factor, Level, Study
-from gammafl.experiments.intervals import interval
 from gammafl.experiments.labels import label
 from gammafl.experiments.levels import USUALLY_QUICK, classes, tasks
 from gammafl.experiments.row_charts import title_of
-from gammafl.experiments.rows import Rows, Samples, difference, mean_of
+from gammafl.experiments.rows import Rows, Samples, over_all
 from gammafl.paper.shared import MINI, TASKS
 from gammafl.report.charts import Chart
 from gammafl.report.estimates import HeatCell, heat_map_panel
@@ -33,8 +33,9 @@ def ahead(rows: Rows, pair: Pair, cell: Place) -> Samples:
     return lead(rows, {"method": pair[0], **cell}, {"method": pair[1], **cell})
 
 
-def _mean_lead(rows: Rows, pair: Pair, **fixed: str) -> Samples:
-    return mean_of([ahead(rows, pair, cell) for cell in rows.cells(*SETTING, **fixed)])
+def _leads(rows: Rows, pair: Pair, combine: Callable[[list[float]], float], **fixed: str) -> Samples:
+    """The leads of all settings that agree with `fixed` as one number a seed."""
+    return over_all([ahead(rows, pair, cell) for cell in rows.cells(*SETTING, **fixed)], combine)
 
 
 def _everywhere(pair: Pair) -> Claim:
@@ -48,26 +49,22 @@ def _larger(sentence: str, factor: str, more: str, less: str) -> Claim:
     def parts(rows: Rows) -> list[Part]:
         made = []
         for pair in (PLAIN, QUANTISED):
-            high, low = (_mean_lead(rows, pair, **{factor: level}) for level in (more, less))
-            made.append(Part(f"lead over {_name(pair[1])}: {more} − {less}", difference(high, low), unit="points"))
+            high, low = (_leads(rows, pair, np.mean, **{factor: level}) for level in (more, less))
+            made.append(Part(f"lead over {_name(pair[1])}: {more} − {less}", high - low, unit="points"))
         return made
 
     return Claim(sentence, "Sec. V-B", parts)
 
 
 def _quantiser(rows: Rows) -> list[Part]:
-    leads = difference(_mean_lead(rows, QUANTISED), _mean_lead(rows, PLAIN))
-    return [Part("lead of γ-FedHT-Q over STC − lead of γ-FedHT over Top-k", leads, unit="points")]
+    larger = _leads(rows, QUANTISED, np.mean) - _leads(rows, PLAIN, np.mean)
+    return [Part("lead of γ-FedHT-Q over STC − lead of γ-FedHT over Top-k", larger, unit="points")]
 
 
 def _varies(rows: Rows) -> list[Part]:
     """log10 of the ratio of the variances of the leads over the grid, n = 100 over n = 10, seed by seed."""
-    spreads = []
-    for n in ("100", "10"):
-        leads = [ahead(rows, PLAIN, cell) for cell in rows.cells(*SETTING, clients=n)]
-        seeds = set.intersection(*(set(one) for one in leads)) if leads else set()
-        spreads.append({seed: float(np.log10(np.var([one[seed] for one in leads]) + 1e-12)) for seed in seeds})
-    return [Part("variance of the leads, n = 100 over n = 10", difference(*spreads), unit="log10")]
+    many, few = (_leads(rows, PLAIN, lambda x: np.log10(np.var(x) + 1e-12), clients=n) for n in ("100", "10"))
+    return [Part("variance of the leads, n = 100 over n = 10", many - few, unit="log10")]
 
 
 def _word(cell: Place) -> str:
@@ -78,31 +75,29 @@ def _name(method: str) -> str:
     return label(method.partition(",")[0])
 
 
-def _column(pair: Pair) -> Column:
-    def show(rows: Rows, cell: Place) -> str:
-        value, star = _mean_and_star(ahead(rows, pair, cell))
-        return "–" if np.isnan(value) else f"{value:+.2f}{star}"
-
-    return Column(_title(pair), show)
-
-
 def _title(pair: Pair) -> str:
     return f"{label(pair[0])} − {_name(pair[1])} {PAIRS[pair]}"
 
 
-def _mean_and_star(samples: Samples) -> tuple[float, str]:
-    """NaN of nothing; a star where the 95% interval excludes 0."""
-    found = interval(list(samples.values()))
-    return found.mean, "*" if found.low > 0 or found.high < 0 else ""
+def _heat(rows: Rows, pair: Pair, cell: Place) -> HeatCell:
+    """The mean lead, NaN of nothing; a star where the 95% interval excludes 0."""
+    found = ahead(rows, pair, cell).interval
+    star = "*" if found.low > 0 or found.high < 0 else ""
+    return HeatCell(f"{cell['stepsize']} γ, k = {cell['keep']}", f"#C={cell['classes']}", found.mean, star)
+
+
+def _column(pair: Pair) -> Column:
+    def show(rows: Rows, cell: Place) -> str:
+        heat = _heat(rows, pair, cell)
+        return "–" if np.isnan(heat.value) else f"{heat.value:+.2f}{heat.mark}"
+
+    return Column(_title(pair), show)
 
 
 def _chart(rows: Rows) -> Chart | None:
     panels = []
     for pair, n in product(PAIRS, rows.levels["clients"]):
-        cells = [
-            HeatCell(f"{c['stepsize']} γ, k = {c['keep']}", f"#C={c['classes']}", *_mean_and_star(ahead(rows, pair, c)))
-            for c in rows.cells(*SETTING, clients=n)
-        ]
+        cells = [_heat(rows, pair, cell) for cell in rows.cells(*SETTING, clients=n)]
         if not all(np.isnan(cell.value) for cell in cells):
             panels.append(heat_map_panel(f"{_title(pair)}, n = {n}", "points of accuracy", cells))
     return Chart("fig4", title_of(rows, "lead (* the 95% interval excludes 0)"), panels) if panels else None

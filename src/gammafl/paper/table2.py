@@ -3,15 +3,16 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gammafl.core.stepsizes import ExponentialDecay, InverseDecay
 from gammafl.core.thresholds import calibrate
-from gammafl.experiments.claims import Claim, Part, Place
-from gammafl.experiments.columns import Column, GridTable
+from gammafl.experiments.claims import Claim, Part
+from gammafl.experiments.columns import Column, GridTable, mean_of_seeds
 from gammafl.experiments.grid import Factor, Level, Study, Trial
-from gammafl.experiments.rows import Row, Rows
+from gammafl.experiments.rows import Row, Rows, Samples
 from gammafl.paper.printed import TABLE_II
-from gammafl.runs.progress import Progress, Silent
+from gammafl.runs.progress import Progress
 
 FIGURES = {"λ": "threshold", "λ_0, inverse γ": "inverse", "λ_0, exponential γ": "exponential"}
 """Heading → key; of the printed table and of ours."""
@@ -25,7 +26,7 @@ class Calibration:
     path: Path
     config_digest: str = ""
 
-    def run(self, progress: Progress) -> Row:
+    def finished(self) -> Row:
         row = TABLE_II[self.model]
         inverse = calibrate(row.keep, row.dim, InverseDecay(100, 1000), row.iterations)
         exponential = calibrate(row.keep, row.dim, ExponentialDecay(0.1, 0.999, 5), row.iterations)
@@ -33,8 +34,8 @@ class Calibration:
         figures |= {"inverse": inverse.initial_threshold, "exponential": exponential.initial_threshold}
         return Row(self.model, {}, 0, figures)
 
-    def finished(self) -> Row | None:
-        return self.run(Silent())
+    def run(self, progress: Progress) -> Row:
+        return self.finished()
 
 
 def _make_job(trial: Trial, leader: Row | None, runs: Path, data_dir: Path | None) -> Calibration:
@@ -42,27 +43,22 @@ def _make_job(trial: Trial, leader: Row | None, runs: Path, data_dir: Path | Non
     return Calibration(model, runs / model)
 
 
-def _ours(rows: Rows, cell: Place, key: str) -> float:
-    return next(iter(rows.by_seed(key, **cell).values()))
-
-
 def _beside_the_papers(heading: str, key: str) -> tuple[Column, Column]:
     return (
-        Column(heading, lambda r, c: f"{_ours(r, c, key):.2e}"),
-        Column("paper", lambda r, c: f"{getattr(TABLE_II[c['model']], key):.2e}"),
+        mean_of_seeds(key, heading, "{:.2e}".format),
+        Column("paper", lambda rows, cell: f"{getattr(TABLE_II[cell['model']], key):.2e}"),
     )
 
 
 def _digits(model: str) -> Claim:
     """Every number of the row, rounded to three digits, is the printed one."""
 
+    def off(rows: Rows, key: str) -> Samples:
+        return rows.by_seed(key, model=model).each(lambda ours: _units_off(ours, getattr(TABLE_II[model], key)))
+
     def parts(rows: Rows) -> list[Part]:
-        made = []
-        for heading, key in FIGURES.items():
-            printed = getattr(TABLE_II[model], key)
-            off = {seed: _units_off(ours, printed) for seed, ours in rows.by_seed(key, model=model).items()}
-            made.append(Part(f"{heading} off by", off, "below", 0.5, "in the last digit", exact=True))
-        return made
+        shown: dict[str, Any] = {"side": "below", "limit": 0.5, "unit": "in the last digit", "exact": True}
+        return [Part(f"{heading} off by", off(rows, key), **shown) for heading, key in FIGURES.items()]
 
     return Claim(f"The printed λ and λ_0 of {model} follow from the formulas", "Table II", parts)
 
@@ -82,9 +78,9 @@ TABLE2 = Study(
         GridTable(
             ("model",),
             (
-                Column("d", lambda r, c: f"{_ours(r, c, 'dim'):,.0f}"),
-                Column("k", lambda r, c: f"{100 * _ours(r, c, 'keep'):g}%"),
-                Column("T", lambda r, c: f"{_ours(r, c, 'iterations'):,.0f}"),
+                mean_of_seeds("dim", "d", "{:,.0f}".format),
+                mean_of_seeds("keep", "k", lambda keep: f"{100 * keep:g}%"),
+                mean_of_seeds("iterations", "T", "{:,.0f}".format),
                 *(column for heading, key in FIGURES.items() for column in _beside_the_papers(heading, key)),
             ),
             "λ = 1/(2√(dk)), rounded as printed; ∫1/λ² = ∫1/λ_t²",

@@ -3,16 +3,15 @@
 The proofs threshold the update at λ_t·γ_t ("gradient units"), Algorithm 1 at λ_t ("update units"): both are measured.
 """
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from gammafl.experiments.claims import Claim, Part, exponents, has_exponent, ratio_is
 from gammafl.experiments.grid import TASK, Factor, Level, Study, Trial
-from gammafl.experiments.intervals import interval, slope
+from gammafl.experiments.intervals import slope
 from gammafl.experiments.row_charts import title_of
-from gammafl.experiments.rows import Row, Rows, Samples, ratio
+from gammafl.experiments.rows import Row, Rows, Samples
 from gammafl.report.charts import COLOURS, GREY, Chart
 from gammafl.report.lines import Axis, Line, lines_panel
 from gammafl.report.tables import TextTable
@@ -55,23 +54,21 @@ def _rate(method: str) -> Claim:
 
 def _below_bound(method: str) -> Claim:
     def ratios(rows: Rows) -> dict[str, Samples]:
-        made = {}
-        for t in rows.levels["T"]:
-            error, bound = (rows.by_seed(key, method=method, T=t) for key in ("error", "bound"))
-            made[f"error over bound, T={t}"] = ratio(error, bound)
-        return made
+        places = {f"error over bound, T={t}": {"method": method, "T": t} for t in rows.levels["T"]}
+        return {name: rows.by_seed("error", **at) / rows.by_seed("bound", **at) for name, at in places.items()}
 
     return ratio_is(f"{method}: the measured error stays below the theorem's bound", "Theorems 1, 2", ratios, "below")
 
 
 def _bound_rate(rows: Rows) -> list[Part]:
     """From the formula alone, at lengths far beyond what can be run."""
+    from gammafl.paper.problems import Separable
     from gammafl.paper.theory_run import TheoryJob
 
-    job = TheoryJob("strongly-convex", 0, Path(), "gamma-fedht", 1000, "gradient")
     x = (10**8, 10**10)
-    found = {0: slope(x, [job.bound_at(t) for t in x])}
-    return [Part("slope of the bound for large T", found, "below", SLACK - 1, exact=True)]
+    jobs = [TheoryJob("strongly-convex", 0, Path(), "gamma-fedht", t, "gradient") for t in x]
+    fit = slope(x, [job.bound(Separable(job.problem)) for job in jobs])
+    return [Part("slope of the bound for large T", {0: fit}, "below", SLACK - 1, exact=True)]
 
 
 def _make_job(trial: Trial, leader: Row | None, runs: Path, data_dir: Path | None) -> "TheoryJob":
@@ -80,45 +77,41 @@ def _make_job(trial: Trial, leader: Row | None, runs: Path, data_dir: Path | Non
     return TheoryJob(seed=trial.seed, runs=runs, **trial.settings)
 
 
-def _means(rows: Rows, key: str, method: str) -> list[float]:
-    """The mean over the seeds at each length; NaN where there is none."""
-    each = [list(rows.by_seed(key, method=method, T=t).values()) for t in rows.levels["T"]]
-    return [float(np.mean(values)) if values else float("nan") for values in each]
-
-
 def _table(rows: Rows) -> TextTable:
-    def cells(values: list[float]) -> list[str]:
-        return [f"{value:.3g}" if np.isfinite(value) else "–" for value in values]
+    def cells(key: str, method: str) -> list[str]:
+        return [f"{mean:.3g}" if math.isfinite(mean) else "–" for mean in rows.means(key, "T", method=method)]
 
     lines = []
     for method in rows.levels["method"]:
-        fit = interval(list(exponents(rows, "error", "T", SETTLED, method=method).values()))
-        lines.append([method, *cells(_means(rows, "error", method)), fit.text(".2f")])
-    bounded = [method for method in (FEDAVG, OURS_PROOF) if method in rows.levels["method"]]
-    lines += [[f"bound, {method}", *cells(_means(rows, "bound", method)), "–"] for method in bounded]
+        fit = exponents(rows, "error", "T", SETTLED, method=method).interval
+        lines.append([method, *cells("error", method), fit.text(".2f")])
+    lines += [[f"bound, {method}", *cells("bound", method), "–"] for method in _bounded(rows)]
     columns = ["method", *(f"T={int(t):,}" for t in rows.levels["T"]), f"slope of the last {SETTLED} [95%]"]
     note = f"n = 10, 5 a round, E = 5, d = 100; the rate claimed is T^−{RATE[rows.task]:g}"
     title = f"theory: {rows.task}, {MEASURED[rows.task]}, mean of {rows.seeds_in_words()}"
     return TextTable(title, columns, lines, note)
 
 
+def _bounded(rows: Rows) -> dict[str, str]:
+    """Method → dash of its bound."""
+    return {m: dash for m, dash in ((FEDAVG, "dot"), (OURS_PROOF, "dash")) if m in rows.levels["method"]}
+
+
 def _chart(rows: Rows) -> Chart:
     """The errors beside the claimed rate, and once more far below their bounds."""
-    x = [float(t) for t in rows.levels["T"]]
-    looks = list(zip(DASHES, COLOURS, METHODS, strict=False))
+    x, rate = [float(t) for t in rows.levels["T"]], RATE[rows.task]
+
+    def line(name: str, y: list[float], colour: str, dash: str = "solid", measured: bool = False) -> Line:
+        return Line(name, {"T": x, "error": y}, colour, dash, measured=measured)
+
     measured = [
-        Line(method, {"T": x, "error": _means(rows, "error", method)}, colour, dash)
-        for dash, colour, method in looks
+        line(method, rows.means("error", "T", method=method), colour, dash, True)
+        for dash, colour, method in zip(DASHES, COLOURS, METHODS, strict=False)
         if method in rows.levels["method"]
     ]
-    bounds = [
-        Line(f"bound, {method}", {"T": x, "error": _means(rows, "bound", method)}, GREY, dash, measured=False)
-        for method, dash in ((FEDAVG, "dot"), (OURS_PROOF, "dash"))
-        if method in rows.levels["method"]
-    ]
-    rate = RATE[rows.task]
+    bounds = [line(f"bound, {m}", rows.means("bound", "T", method=m), GREY, dash) for m, dash in _bounded(rows).items()]
     falling = [measured[0].values["error"][0] * (t / x[0]) ** -rate for t in x]
-    guide = Line("1/T" if rate == 1 else "1/√T", {"T": x, "error": falling}, "#AAAAAA", measured=False)
+    guide = line("1/T" if rate == 1 else "1/√T", falling, "#AAAAAA")
     across, up = Axis("T", "iterations T", log=True), Axis("error", MEASURED[rows.task], log=True)
     panels = [
         lines_panel(title, lines, [across], [up])

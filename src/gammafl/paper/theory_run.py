@@ -131,9 +131,6 @@ class TheoryJob:
         gap = task.value(start) / len(task.client_sizes)  # f* is at least 0
         return non_convex_bound(task.constants(), DIM, initial, self.stepsize, self.iterations // LOCAL_STEPS, gap)
 
-    def bound_at(self, iterations: int) -> float:
-        return replace(self, iterations=iterations).bound(Separable(self.problem))
-
 
 def _thinned(curve: Sequence[tuple[int, float]], points: int = 60) -> dict[str, list[float]]:
     """At iterations spaced evenly on a log scale."""

@@ -104,7 +104,8 @@ def printed(chart: Chart) -> Spec:
     panels, params = [], {}
     for panel in chart.panels:
         spec = _with_data(panel.views[0].spec, panel.datasets)
-        params.update({param["name"]: _unbound(param) for param in spec.pop("params", [])})
+        for param in spec.pop("params", []):
+            params[param["name"]] = {key: value for key, value in param.items() if key != "bind"}  # without its menu
         for layer in (layers := [layer for layer in spec["layer"] if layer.get("name") != HOVER]):
             layer.pop("name", None)  # panels share their layers' names, and Vega-Lite would share their data
         spec["layer"] = layers
@@ -123,11 +124,6 @@ def printed(chart: Chart) -> Spec:
         "columns": columns,
         "resolve": {"scale": {"color": "independent", "strokeDash": "independent"}},
     }
-
-
-def _unbound(param: Mapping[str, Any]) -> Spec:
-    """A parameter without its menu."""
-    return {key: value for key, value in param.items() if key != "bind"}
 
 
 def _with_data(spec: Mapping[str, Any], datasets: Mapping[str, Any]) -> Spec:

@@ -115,25 +115,20 @@ def _points(lines: Sequence[Line], axes: Sequence[Axis]) -> Iterator[dict[str, A
     """A record a point: whatever axes may show of it."""
     for number, line in enumerate(lines):
         count = max((len(values) for values in line.values.values()), default=0)
-        there = [_there(line, axes, i) for i in range(count)]
+        shown = line.values.get(axes[-1].key, [math.nan] * count)
+        there = [False, *map(math.isfinite, shown), False]
         for i in range(count):
             record: dict[str, Any] = {"line": line.label, "part": number, **line.place}
             for axis in axes:
                 for suffix, source in (("", line.values), ("_low", line.low), ("_high", line.high)):
-                    if axis.key in source and i < len(source[axis.key]):
+                    if axis.key in source:
                         record[axis.key + suffix] = _number(axis.scale * source[axis.key][i])
-            alone = there[i] and not any(there[max(0, i - 1) : i]) and not any(there[i + 1 : i + 2])
+            alone = there[i : i + 3] == [False, True, False]
             record["dot"] = line.measured and (count <= MARKED or alone)
             record |= {f"muted_{key}": bool(flags[i]) for key, flags in line.muted.items()}
             if line.hints:
                 record |= {"hint": line.hints[i], "dot": bool(line.hints[i])}
             yield record
-
-
-def _there(line: Line, axes: Sequence[Axis], i: int) -> bool:
-    """Whether there is a point to draw, on the last axis at least."""
-    values = line.values.get(axes[-1].key, ())
-    return i < len(values) and math.isfinite(values[i])
 
 
 def _number(value: float) -> float | None:
@@ -149,9 +144,8 @@ def _lines_spec(
     dash = alt.StrokeDash("line:N", legend=None, scale=alt.Scale(domain=names, range=[DASHES[d] for _, _, d in legend]))
     across, up = _position("x", x), _position("y", y)
     base = _chosen(alt.Chart(alt.NamedData("points")), menus).encode(x=across, y=up, detail="part:N")
-    marked = (
-        alt.condition(f"datum.muted_{x.key}", alt.value(MUTED), colour) if any(line.muted for line in lines) else colour
-    )
+    grey = alt.condition(f"datum.muted_{x.key}", alt.value(MUTED), colour)
+    marked = grey if any(line.muted for line in lines) else colour
     layers = []
     if any(y.key in line.low for line in lines):
         band = base.mark_area(opacity=min(0.13, 1 / len(lines)), line=False)
@@ -184,11 +178,8 @@ def _chosen(chart: Any, menus: Mapping[str, Sequence[str]]) -> Any:
 def _position(channel: str, axis: Axis, suffix: str = "") -> Any:
     alt = altair_module()
     domain: Any = list(axis.domain) if axis.domain else alt.Undefined
-    scale = (
-        alt.Scale(type="log", nice=False, domain=domain)
-        if axis.log
-        else alt.Scale(zero=False, nice=False, domain=domain)
-    )
+    kind = {"type": "log"} if axis.log else {"zero": False}
+    scale = alt.Scale(**kind, nice=False, domain=domain)
     words = axis.label + (" (log scale)" if axis.log else "")
     look = alt.Axis(format="~s" if channel == "x" else ".4~g", tickCount=6, labelOverlap="greedy", titlePadding=8)
     return getattr(alt, channel.upper())(f"{axis.key}{suffix}:Q", title=words, scale=scale, axis=look)

@@ -17,7 +17,7 @@ def card(entry: Entry) -> str:
     <BLANKLINE>
     Sends the whole update.
     <BLANKLINE>
-    values   "f32", or "f16" for 16-bit floats with error feedback
+    values   "f32", or fewer bits with error feedback: "f16", "bf16", "8bit", "4bit", "2bit"
     <BLANKLINE>
     defaults    values=f32
     tuning      nothing to tune

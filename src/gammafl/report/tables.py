@@ -37,24 +37,19 @@ class TextTable:
         for i, column in enumerate(self.columns):
             table.add_column(Text(column), justify="right" if i and not self.prose else "left", overflow="fold")
         for row in self.rows:
-            cells = row if self.prose or not sys.stdout.isatty() else map(_unbroken, row)
-            table.add_row(*map(Text, cells))
+            broken = self.prose or not sys.stdout.isatty()
+            table.add_row(*(Text(cell if broken else cell.replace(" ", "\N{NO-BREAK SPACE}")) for cell in row))
         console(to_stderr).print(table)
-
-
-def count_of(number: int, thing: str) -> str:
-    """'1 seed', '3 seeds'."""
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def counts_of(numbers: Collection[int], thing: str) -> str:
     """'3 seeds', or '1 to 2 seeds' where they differ."""
+    return f"{_range(numbers)} {thing}" + ("" if max(numbers, default=0) == 1 else "s")
+
+
+def _range(numbers: Collection[int]) -> str:
     fewest, most = min(numbers, default=0), max(numbers, default=0)
-    return count_of(most, thing) if fewest == most else f"{fewest} to {count_of(most, thing)}"
-
-
-def _unbroken(cell: str) -> str:
-    return cell.replace(" ", "\N{NO-BREAK SPACE}")
+    return str(most) if fewest == most else f"{fewest} to {most}"
 
 
 def console(to_stderr: bool = False) -> Console:
@@ -71,10 +66,7 @@ def compresses_down(summary: Summary) -> bool:
 def best_of(evaluations: Iterable[int | None]) -> str:
     """'best of 100' for runs of 100 evaluations each; 'best of 40 to 100', or plain 'best' where it is not known."""
     counts = [count or 0 for count in evaluations]
-    fewest, most = min(counts, default=0), max(counts, default=0)
-    if not fewest:
-        return "best"
-    return f"best of {most}" if fewest == most else f"best of {fewest} to {most}"
+    return f"best of {_range(counts)}" if min(counts, default=0) else "best"
 
 
 def times_less(full: float, uplink: float) -> str:
