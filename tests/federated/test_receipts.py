@@ -6,9 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gammafl as gf
+from gammafl.core.layout import Layout
 from gammafl.core.memory import Residual
 from gammafl.federated.client import Outbox
+from gammafl.federated.exchange import Answer
 from gammafl.federated.receipts import Receipt, Receipts, Sender, digest
+from gammafl.federated.server_exchange import ServerExchange
 from gammafl.federated.task import LocalUpdate
 from tests.problems import METHODS, STEPSIZE
 
@@ -115,3 +118,18 @@ def test_clients_whose_address_is_gone_are_listed_the_latest_first() -> None:
         receipts.accept(address, senders[address], address + 1)
     names = [name for name, _, _ in receipts.absent({3}, 3)]
     assert names == [digest(f"incarnation-{i}") for i in (1, 4, 2)]
+
+
+def test_an_upload_that_was_handed_over_is_not_dropped_for_a_later_copy() -> None:
+    """Replies come in portions, and two addresses have copies of one client's state: one of them counts."""
+    exchange = ServerExchange(gf.fedavg(), SCHEDULE, Layout.flat(DIM))
+    payload = gf.encode(gf.SparseUpdate(DIM, [1], [1.0]))
+    answer = Answer(name="a", incarnation="x", round=1, number=1)
+    for address in (1, 2):
+        exchange.offer(address)
+    handed = exchange.accept(1, answer, payload)
+    assert exchange.settle_contests() == {}
+    exchange.receipts.accept(2, answer.who, 0)  # the other address is the sender's home
+    exchange.accept(2, answer, payload)
+    assert list(exchange.settle_contests()) == [2]
+    assert exchange.arrivals == [handed]

@@ -171,7 +171,7 @@ class Counting(FedAvg):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         config["count"] = int(config.get("count", 0)) + 1  # type: ignore[arg-type]
-        config["list"].append(server_round)  # type: ignore[union-attr]
+        config["list"].append(server_round)  # type: ignore[arg-type, union-attr]
         if server_round == 2:
             del config["early"]
         return super().configure_train(server_round, arrays, config, grid)
@@ -187,8 +187,8 @@ def test_a_config_is_the_same_in_each_round_whenever_the_server_dies(tmp_path: P
             return chosen.start(grid, record_of(np.zeros(DIM, np.float32)), 3, train_config=config)
 
         restarted(grid, start)
-        sent = [m.content["config"] for m in grid.sent if m.metadata.message_type == "train"]
-        return {int(c["server-round"]): (c["count"], list(c["list"]), "early" in c) for c in sent}  # type: ignore[arg-type,call-overload,index,operator]
+        sent: list[Any] = [m.content["config"] for m in grid.sent if m.metadata.message_type == "train"]
+        return {int(c["server-round"]): (c["count"], list(c["list"]), "early" in c) for c in sent}
 
     expected = {1: (1, [0, 1], True), 2: (2, [0, 1, 2], False), 3: (3, [0, 1, 2, 3], False)}
     assert configs(tmp_path / "alone", []) == expected

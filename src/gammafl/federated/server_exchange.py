@@ -124,6 +124,8 @@ class ServerExchange:
         self.asked: set[Address] = set()
         """Who got an offer in the open round."""
         self._arrivals: dict[Address, Arrival] = {}
+        self._kept: set[Address] = set()
+        """Whose uploads have won a contest, or had none."""
 
     def _watchers(self) -> tuple[Controller, Health, LearntNorm]:
         rounds = self.schedule.iterations // self.local_steps
@@ -254,12 +256,14 @@ class ServerExchange:
     def refuse(self, address: Address) -> None:
         """The upload from `address` is not handed on after all."""
         self._arrivals.pop(address, None)
+        self._kept.discard(address)
 
     def settle_contests(self) -> dict[Address, str]:
         """Keeps one upload a sender, where several addresses have copies of its state; why the others are refused.
 
-        The address that an upload of this sender was accepted from before goes first; without one, the upload with the
-        highest number, since it holds whatever was not confirmed of the others.
+        What was kept before in this round stays: it may have been handed over. Then the address that an upload of this
+        sender was accepted from before goes first; without one, the upload with the highest number, since it holds
+        whatever was not confirmed of the others.
         """
         best: dict[Sender, Arrival] = {}
         for arrival in self._arrivals.values():
@@ -269,15 +273,16 @@ class ServerExchange:
         losers = [arrival for arrival in self.arrivals if best[arrival.answer.who] is not arrival]
         for arrival in losers:
             del self._arrivals[arrival.address]
+        self._kept = set(self._arrivals)
         return {arrival.address: COPY.format(arrival.answer.name) for arrival in losers}
 
     def outliers(self) -> dict[Address, str]:
         """The open round's uploads that are too far from all others, before a bound is learnt, and why."""
         return self.norms.outliers(_updates(self.arrivals))
 
-    def _rank(self, arrival: Arrival) -> tuple[bool, int]:
+    def _rank(self, arrival: Arrival) -> tuple[bool, bool, int]:
         at_home = self.receipts.home(arrival.answer.who) == arrival.address
-        return at_home, arrival.answer.number
+        return arrival.address in self._kept, at_home, arrival.answer.number
 
     def label(self, arrival: Arrival) -> str:
         """What the ledger calls the sender."""
@@ -294,7 +299,7 @@ class ServerExchange:
         self.norms.observe(_updates(counted))
         self.count(counted)
         self.round += 1
-        self.asked, self._arrivals = set(), {}
+        self.asked, self._arrivals, self._kept = set(), {}, set()
         for warning in warnings:
             self.say(warning)
         return warnings
@@ -353,7 +358,7 @@ class ServerExchange:
         except (KeyError, ValueError, TypeError) as error:
             raise InputError(f"not a state of a server ({type(error).__name__}: {error})") from None
         self.round, self.training = facts.round, facts.training
-        self.receipts, self.asked, self._arrivals = receipts, asked, {}
+        self.receipts, self.asked, self._arrivals, self._kept = receipts, asked, {}, set()
         self.level, self.health, self.norms = level, health, norms
         self.mirror, self.shifts_since = mirror, facts.shifts_since
 
