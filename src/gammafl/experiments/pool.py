@@ -1,5 +1,6 @@
 """Independent runs side by side: one process a run, one thread each, with the progress of all in one place."""
 
+import gc
 import multiprocessing as mp
 import os
 import queue
@@ -67,7 +68,7 @@ def _this_process(progress: Progress) -> Iterator[tuple[Submit, Show]]:
     def submit(job: StudyJob) -> Future[Row]:
         future = Future[Row]()
         try:
-            future.set_result(job.run(progress))
+            future.set_result(_run(job, progress))
         except DivergedError as error:
             future.set_exception(error)
         return future
@@ -144,4 +145,12 @@ def _end_with_parent() -> None:
 
 
 def _work(job: StudyJob) -> Row:
-    return job.run(_progress)
+    return _run(job, _progress)
+
+
+def _run(job: StudyJob, progress: Progress) -> Row:
+    """A run that is over holds its data until somebody collects it: cycles."""
+    try:
+        return job.run(progress)
+    finally:
+        gc.collect()
