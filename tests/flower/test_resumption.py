@@ -188,7 +188,7 @@ def test_a_config_is_the_same_in_each_round_whenever_the_server_dies(tmp_path: P
 
         restarted(grid, start)
         sent = [m.content["config"] for m in grid.sent if m.metadata.message_type == "train"]
-        return {int(c["server-round"]): (c["count"], list(c["list"]), "early" in c) for c in sent}  # type: ignore[arg-type,call-overload,index,operator]
+        return {int(c["server-round"]): (c["count"], list(c["list"]), "early" in c) for c in sent}  # type: ignore[arg-type]
 
     expected = {1: (1, [0, 1], True), 2: (2, [0, 1, 2], False), 3: (3, [0, 1, 2, 3], False)}
     assert configs(tmp_path / "alone", []) == expected
@@ -389,7 +389,8 @@ def test_forged_receipts_are_refused_in_one_line(table: str, tmp_path: Path) -> 
     rows = dict(map(tuple, dict(map(tuple, receipts))["receipts"]["items"]))[table]
     (row, *_), kept = rows, list(rows[0])
     for place in range(len(row)):
-        for wrong in (None, [], {"$": "dict", "items": []}, 1e308):
+        wrongs: list[Any] = [None, [], {"$": "dict", "items": []}, 1e308]
+        for wrong in wrongs:
             row[place] = wrong
             tensor_files.replace(file, stored, facts)
             with pytest.raises(gf.InputError, match=r"^[^\n]*can't be used[^\n]*$"):
@@ -400,7 +401,7 @@ def test_forged_receipts_are_refused_in_one_line(table: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("size", [10**9, 10**15])
 def test_a_checkpoint_of_a_huge_model_that_is_not_there_is_refused(size: int, tmp_path: Path) -> None:
     """Before anything of that size is made."""
-    settings = {"method": "gamma-fedht-s:keep=0.1,server=sum,level=paper"}
+    settings: dict[str, Any] = {"method": "gamma-fedht-s:keep=0.1,server=sum,level=paper"}
     begin(tmp_path, **settings)
     file = tmp_path / "server" / "server.safetensors"
     facts, tensors = tensor_files.read(file)

@@ -71,7 +71,7 @@ class StrategyState:
             *inside, attribute = name.split(PART)
             for part in inside:
                 owner = _own(owner)[part]
-            there = _own(owner).get(attribute)
+            there: Any = _own(owner).get(attribute)
             if isinstance(value, dict) and value.get(KIND) == GONE:
                 if attribute in _own(owner):
                     object.__delattr__(owner, attribute)
