@@ -171,7 +171,7 @@ class Counting(FedAvg):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         config["count"] = int(config.get("count", 0)) + 1  # type: ignore[arg-type]
-        config["list"].append(server_round)  # type: ignore[union-attr]
+        config["list"].append(server_round)  # type: ignore[union-attr,arg-type]
         if server_round == 2:
             del config["early"]
         return super().configure_train(server_round, arrays, config, grid)
