@@ -234,3 +234,12 @@ def test_a_run_that_was_killed_and_resumed_is_the_same(tmp_path: Path) -> None:
     ledger = (tmp_path / "whole/rounds.jsonl").read_bytes()
     assert (tmp_path / "stopped/rounds.jsonl").read_bytes() == ledger
     assert b"norm_limit" in ledger
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_update_that_is_scaled_down_is_within_the_norm_however_far_it_was_beyond(seed: int) -> None:
+    """Also where the factor is near float32's smallest number: or its client would be refused for ever."""
+    rng = np.random.default_rng(seed)
+    values = (rng.standard_normal(50) * 10.0 ** rng.uniform(20, 37)).astype(np.float32)
+    limits = gf.Limits(norm=10.0 ** rng.uniform(-12, -2))
+    limits.check_update(limits.fit(gf.SparseUpdate(50, None, values)))

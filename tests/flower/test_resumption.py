@@ -380,6 +380,37 @@ def test_a_forged_checkpoint_is_refused_in_one_line(tmp_path: Path) -> None:
                 begin(tmp_path)
 
 
+@pytest.mark.parametrize("table", ["at", "last", "owners"])
+def test_forged_receipts_are_refused_in_one_line(table: str, tmp_path: Path) -> None:
+    begin(tmp_path)
+    file = tmp_path / "server" / "server.safetensors"
+    facts, tensors = tensor_files.read(file)
+    stored, receipts = dict(tensors), facts["rounds"]["training"]["exchange"]["items"]
+    rows = dict(map(tuple, dict(map(tuple, receipts))["receipts"]["items"]))[table]
+    (row, *_), kept = rows, list(rows[0])
+    for place in range(len(row)):
+        wrongs: list[Any] = [None, [], {"$": "dict", "items": []}, 1e308]
+        for wrong in wrongs:
+            row[place] = wrong
+            tensor_files.replace(file, stored, facts)
+            with pytest.raises(gf.InputError, match=r"^[^\n]*can't be used[^\n]*$"):
+                begin(tmp_path)
+        row[place] = kept[place]
+
+
+@pytest.mark.parametrize("size", [10**9, 10**15])
+def test_a_checkpoint_of_a_huge_model_that_is_not_there_is_refused(size: int, tmp_path: Path) -> None:
+    """Before anything of that size is made."""
+    settings: dict[str, Any] = {"method": "gamma-fedht-s:keep=0.1,server=sum,level=paper"}
+    begin(tmp_path, **settings)
+    file = tmp_path / "server" / "server.safetensors"
+    facts, tensors = tensor_files.read(file)
+    facts["rounds"]["training"]["layout"]["shapes"]["a.bias"] = [size]
+    tensor_files.replace(file, dict(tensors), facts)
+    with pytest.raises(gf.InputError, match=r"^[^\n]*can't be used[^\n]*$"):
+        begin(tmp_path, **settings)
+
+
 def test_a_forged_memory_of_the_strategy_is_refused_in_one_line(tmp_path: Path) -> None:
     begin(tmp_path)
     file = tmp_path / "server" / "server.safetensors"

@@ -84,7 +84,11 @@ class Limits:
             update = SparseUpdate(update.dim, update.indices[kept], update.values[kept], whole)
         if self.norm is not None and (norm := norm_of(update)) > self.norm:
             scale = float(np.float32(self.norm / norm * (1 - 1e-6)))  # rounding must not lead beyond it again
-            update = update.scaled(scale)
+            scaled = update.scaled(scale)
+            while norm_of(scaled) > self.norm:  # roundings of numbers near float32's smallest are larger
+                scale *= 0.5
+                scaled = update.scaled(scale)
+            update = scaled
         return update
 
 

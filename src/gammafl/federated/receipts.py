@@ -12,6 +12,8 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from gammafl.files.reading import Count, Facts, checked
+
 Address = int | str
 """Where a client answers from: a node of the network, or a name that the transport vouches for."""
 
@@ -29,6 +31,14 @@ class Receipt(NamedTuple):
     incarnation: str
     accepted: int = 0
     checksum: int = 0
+
+
+class Table(Facts):
+    """`Receipts.table`, as it is stored: rows of what the attributes of `Receipts` have."""
+
+    at: list[tuple[Address, str, str]]
+    last: list[tuple[str, str, Count, Count, Address]]
+    owners: list[tuple[str, Address, str]]
 
 
 def digest(incarnation: str) -> str:
@@ -60,13 +70,14 @@ class Receipts:
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> "Receipts":
-        """The receipts that `table` was made of."""
+        """The receipts that `table` was made of; a `ValueError` for what is none."""
+        facts = checked(Table, {name: [tuple(row) for row in rows] for name, rows in table.items()})
         receipts = cls()
-        receipts._at = {address: Sender(*sender) for address, *sender in table["at"]}
-        for name, incarnation, number, checksum, home in table["last"]:
+        receipts._at = {address: Sender(*sender) for address, *sender in facts.at}
+        for name, incarnation, number, checksum, home in facts.last:
             receipts._last[Sender(name, incarnation)] = number, checksum
             receipts._homes[Sender(name, incarnation)] = home
-        receipts._owners = {name: (address, incarnation) for name, address, incarnation in table["owners"]}
+        receipts._owners = {name: (address, incarnation) for name, address, incarnation in facts.owners}
         return receipts
 
     @property

@@ -32,7 +32,7 @@ METRICS = ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_me
 TRAIN, EVALUATE, SERVER = METRICS
 
 
-UNUSABLE = (KeyError, TypeError, ValueError, AttributeError, GammaflError)
+UNUSABLE = (KeyError, TypeError, ValueError, AttributeError, MemoryError, GammaflError)
 
 
 class Resumption:
@@ -245,4 +245,5 @@ class Config:
 
     def restore(self, changed: dict[str, Any], gone: set[str]) -> None:
         """What `changes` said before the restart."""
+        require(isinstance(changed, dict) and isinstance(gone, set), "its configs are none")
         self._restored, self._gone = changed, gone

@@ -96,7 +96,9 @@ class Rounds:
     def restore(self, saved: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
         """The rounds that `state` was taken of."""
         facts = checked(RoundsFacts, saved)
-        self.made = record = unpack(facts.arrays, tensors)
+        record = unpack(facts.arrays, tensors)
+        require(isinstance(record, ArrayRecord), "its model is none")
+        self.made = record
         self.training.restore(facts.training, tensors, record)
         if (average := unpack(facts.average, tensors)) is not None:
             vector, rounds = average

@@ -181,6 +181,9 @@ class Training:
         layout = Layout.from_facts(
             checked(LayoutFacts, saved["layout"]), {name: array.data for name, array in fixed.items()}
         )
+        shapes = {name: tuple(record[name].shape) for name in layout.shapes if name in record}
+        fits = all(shape == layout.shapes[name] for name, shape in shapes.items())
+        require(fits, "its model has other shapes than its layout")  # before anything of that size is made
         stepsize = Constant(saved["gamma"]) if self.terms.stepsize is None else self.terms.stepsize
         self.begin(layout, stepsize, saved["uploads"])
         self.exchange.load_state_dict(unpack(saved["exchange"], tensors))
