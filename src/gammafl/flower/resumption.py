@@ -31,8 +31,8 @@ METRICS = ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_me
 
 TRAIN, EVALUATE, SERVER = METRICS
 
-
 UNUSABLE = (KeyError, TypeError, ValueError, AttributeError, MemoryError, GammaflError)
+"""What a forged checkpoint may lead to."""
 
 
 class Resumption:
@@ -109,8 +109,9 @@ class Resumption:
         """Whether the rounds that `start` plays are done already."""
         return self._stored is not None and self.done is not None
 
-    def _is_done(self, server_round: int) -> bool:
-        return self.done is not None and server_round <= self.done
+    def _is_past(self, server_round: int) -> bool:
+        """Whether a later round was done when this process began."""
+        return self.done is not None and server_round < self.done
 
     def hooks(self, strategy: Strategy) -> dict[str, Callable[..., Any]]:
         """What the strategy does in a round, by name."""
@@ -141,7 +142,7 @@ class Resumption:
         grid: Grid,
     ) -> Iterable[Message]:
         """The strategy's `configure_train` or `configure_evaluate`."""
-        if self._is_done(server_round) and (kind == TRAIN or server_round != self.done):
+        if self._is_past(server_round) or (kind == TRAIN and server_round == self.done):
             return []
         self._restore_strategy()
         self._configs[kind].meet(config)
@@ -151,7 +152,7 @@ class Resumption:
     def aggregate_train(
         self, original: Callable[..., Any], server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        if self._is_done(server_round) and server_round != self.done:
+        if self._is_past(server_round):
             return None, None
         if server_round == self.done and self._stored is not None:
             self._restore_strategy()
@@ -168,7 +169,7 @@ class Resumption:
     def aggregate_evaluate(
         self, original: Callable[..., Any], server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        if self._is_done(server_round) and server_round != self.done:
+        if self._is_past(server_round):
             return None
         metrics: MetricRecord | None = self._now.evaluate(original, server_round, list(replies))
         self._note(EVALUATE, server_round, metrics)
@@ -178,7 +179,7 @@ class Resumption:
         self, original: Callable[..., MetricRecord | None], server_round: int, arrays: ArrayRecord
     ) -> MetricRecord | None:
         """The app's `evaluate_fn`."""
-        if self._is_done(server_round) and server_round != self.done:
+        if self._is_past(server_round):
             return None
         metrics = original(server_round, arrays)
         self._note(SERVER, server_round, metrics)
