@@ -49,7 +49,7 @@ class Trainings:
         self.begun += 1
         folder, kills = self._folder(f"killed-{self.begun}"), 0
         while not (folder / "model.npy").exists():
-            moment = self.rng.uniform(0.15, 0.8) * seconds if kills < most else None
+            moment = self.rng.uniform(0.1, 0.5) * seconds if kills < most else None
             was_killed = self._attempt(folder, moment)
             if not was_killed and not (folder / "model.npy").exists():
                 raise self.deployment.error("flwr-run", "ended without a model")
