@@ -195,6 +195,43 @@ def test_a_config_is_the_same_in_each_round_whenever_the_server_dies(tmp_path: P
     assert configs(tmp_path / "killed", [3, 5, 18, 30, 41, 50]) == expected
 
 
+@pytest.mark.parametrize("comes_in", [2, 3])
+def test_an_answer_to_a_server_that_died_counts_once_in_its_round_and_never_later(
+    comes_in: int, tmp_path: Path
+) -> None:
+    """Node 100 answered round 2, the server died, and the answer reaches the next one."""
+    _, expected, _ = play(tmp_path / "alone", FedAvg, method="top-k:keep=0.1")
+    folder, late = tmp_path / "killed", list[Message]()
+    grid = Deadly(app_with([gammafl.flower.compress(folder / "clients")]), NODES)
+
+    def fate(message: Message, reply: Message) -> Message:
+        config: Any = message.content.config_records.get("config", {})
+        number, train = config.get("server-round"), message.metadata.message_type == "train"
+        if train and message.metadata.dst_node_id == 100 and number == 2 and not late:
+            late.append(reply)
+            raise DeadError
+        return late[0] if train and message.metadata.dst_node_id == 100 and number == comes_in else reply
+
+    grid.fate = fate
+    chosen: Any = None
+
+    def start() -> Result:
+        nonlocal chosen
+        chosen = gammafl.flower.Compressed(FedAvg(), "top-k:keep=0.1", checkpoint=folder / "server")
+        begins = record_of(np.zeros(DIM, np.float32))
+        return chosen.start(grid, begins, ROUNDS, train_config=ConfigRecord({"lr": 0.2}))
+
+    result = restarted(grid, start)
+    refused = {record["round"]: record["refused"] for record in chosen.history if record["refused"]}
+    assert len(late) == 1
+    if comes_in == 2:
+        assert refused == {}
+        np.testing.assert_array_equal(vector_of(result.arrays), vector_of(expected.arrays))
+    else:
+        assert refused == {3: {"100": "an answer to round 2 in round 3"}}
+        assert len(chosen.history[3]["clients"]) == NODES, "what it sent in round 3 was lost, and it goes on"
+
+
 class OwnStart(FedAvg):
     """A `start` of one's own, that names its arguments, and keeps the model of each round."""
 

@@ -81,7 +81,9 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
         with timing.phase("sampling"):
             participants = server.pick_participants(plan, state.round)
         largest = aggregate.largest_value(sum(server.weights(plan, participants)))
-        own = {client: norms.within(limits) for client, limits in plan.own_limits.items()}
+        own = plan.own_limits
+        if norms.bound is not None:
+            own = {client: norms.within(limits) for client, limits in own.items()}
         intake = server.Intake(plan.dim, norms.within(plan.limits), state.round, largest, own)
         losses = {}  # an upload may come twice
         moment = plan.moment(state.round, level.scale, level.keep)
