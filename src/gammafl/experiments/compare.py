@@ -156,10 +156,10 @@ TABLE = GridTable(
 )
 COMPARE = Study(
     "compare",
-    "All methods at equal traffic",
+    "Methods side by side",
     (Factor(TASK, ()), Factor("method", ())),
     tables=(TABLE,),
-    charts=(training_chart("comparison", "all methods at equal traffic"),),
+    charts=(training_chart("comparison", "methods side by side"),),
     alone=True,
 )
 """What the rows of any comparison say; `comparison` gives it a grid."""

@@ -125,7 +125,8 @@ class ClientDisk:
         outbox, packer = state.outbox, Packer()
         tensors: dict[str, Any] = dict(outbox.memory.state())
         if self.residuals == "bf16" and RESIDUAL in tensors:
-            rng = seeds.generator(zlib.crc32(state.incarnation.encode()), "residual", state.round)
+            # by the upload, which no two clients share: the same training again rounds the same way
+            rng = seeds.generator(zlib.crc32(outbox.open or b""), "residual", state.round)
             halved.round_by_chance(tensors[RESIDUAL], rng)  # the memory's own: what is stored is what is used
             tensors[HALVES] = halved.to_halves(tensors.pop(RESIDUAL))
         if outbox.open is not None:
