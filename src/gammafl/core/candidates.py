@@ -4,17 +4,22 @@ Magnitudes are given by their bits, which order like |v|. A guess tells where th
 counted, in bins that become narrower until one holds a single magnitude.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from gammafl.core.arrays import Positions, Vector
 from gammafl.core.jit import bits_set, compiled, trailing_zeros
-from gammafl.core.kernels import BLOCK, MAGNITUDE, ONE
+from gammafl.core.kernels import BLOCK, MAGNITUDE, ONE, Piece
 from gammafl.core.lanes import LANES, above, pack
 from gammafl.core.scatter import drawn_places
 
 BINS = 4096
 """Bins that magnitudes are counted in."""
+
+Key = tuple[bool, np.uint64]
+"""Whether there is a key, and the key, for compiled code."""
 
 UNIT, STEP = np.uint32(1), np.uint64(LANES)
 
@@ -75,12 +80,28 @@ def kth_between(bits: Any, low: Any, high: Any, number: Any) -> Any:
 
 
 @compiled
-def _separate(indices: Any, bits: Any, kth: Any, chosen: Any, residual: Any, others: Any, rest: Any) -> None:
-    """Moves what is above `kth`, and the chosen of what is equal to it, to the front; the others into the residual.
+def not_above(bits: Any, limit: Any) -> Any:
+    """Those magnitudes that are not above the limit, by their bits."""
+    found, count, whole = np.empty(bits.size + LANES, np.uint32), np.uint64(0), np.uint64(bits.size) // STEP * STEP
+    for i in range(np.uint64(0), whole, STEP):
+        wanted = ~above(bits, i, limit)
+        pack(bits, i, wanted, found, count)
+        count += STEP - bits_set(~wanted)
+    for i in range(whole, np.uint64(bits.size)):
+        found[count] = bits[i]
+        count += np.uint64(np.uint32(bits[i] & MAGNITUDE) <= limit)
+    return found[:count]
 
-    The values are given by their bits.
+
+@compiled
+def _separate(
+    indices: Any, bits: Any, kth: Any, chosen: Any, kept_indices: Any, kept_bits: Any, others: Any, rest: Any, done: Any
+) -> None:
+    """Copies what is above `kth`, and the chosen of what is equal to it, to the kept; the rest to the others.
+
+    The values are given by their bits. `done` says how many were kept, returned, equal and chosen before.
     """
-    kept, returned, ties, taken = np.uint64(0), np.uint64(0), 0, 0
+    kept, returned, ties, taken = np.uint64(done[0]), np.uint64(done[1]), done[2], done[3]
     whole = np.uint64(bits.size) // STEP * STEP
     for i in range(np.uint64(0), whole, STEP):
         keeps = above(bits, i, kth)
@@ -93,8 +114,8 @@ def _separate(indices: Any, bits: Any, kth: Any, chosen: Any, residual: Any, oth
             equal &= equal - ONE
         pack(indices, i, ~keeps, others, returned)
         pack(bits, i, ~keeps, rest, returned)
-        pack(indices, i, keeps, indices, kept)
-        pack(bits, i, keeps, bits, kept)
+        pack(indices, i, keeps, kept_indices, kept)
+        pack(bits, i, keeps, kept_bits, kept)
         kept += bits_set(keeps)
         returned += STEP - bits_set(keeps)
     for i in range(whole, np.uint64(bits.size)):
@@ -105,21 +126,46 @@ def _separate(indices: Any, bits: Any, kth: Any, chosen: Any, residual: Any, oth
             keeps_it = taken < chosen.size and chosen[taken] == ties
             taken += keeps_it
             ties += 1
-        indices[kept], bits[kept] = index, value
+        kept_indices[kept], kept_bits[kept] = index, value
         others[returned], rest[returned] = index, value
         kept += np.uint64(keeps_it)
         returned += np.uint64(not keeps_it)
-    for i in range(returned):
+    done[0], done[1], done[2], done[3] = kept, returned, ties, taken
+
+
+@compiled
+def _give_back(others: Any, rest: Any, residual: Any) -> None:
+    for i in range(rest.size):
         residual[others[i]] = rest[i]
 
 
 @compiled
-def keep(indices: Any, bits: Any, limits: Any, residual: Any, k: int, keyed: bool, key: Any) -> None:
-    """Moves the k largest of these entries to the front; the others go back into the residual.
+def keep_few(indices: Any, bits: Any, low: Any, high: Any, residual: Any, k: int, keyed: bool, key: Any) -> Any:
+    """`keep` for one piece, in one call; values and residual are given by their bits."""
+    left_out, done = bits.size - k, np.zeros(4, np.int64)
+    kth, ties, wanted = kth_between(bits, np.uint32(low), np.uint32(high), left_out)
+    kept_indices, kept_bits = np.empty(k + LANES, np.uint32), np.empty(k + LANES, np.float32)
+    others, rest = np.empty(left_out + LANES, np.uint32), np.empty(left_out + LANES, np.uint32)
+    picks = chosen(ties, wanted, keyed, key)
+    _separate(indices, bits, np.uint32(kth), picks, kept_indices, kept_bits.view(np.uint32), others, rest, done)
+    _give_back(others, rest[:left_out], residual)
+    return kept_indices[:k], kept_bits[:k]
 
-    They are more than k, and all above the first limit. Values and residual are given by their bits.
+
+def keep(
+    pieces: Sequence[Piece], near: Sequence[Positions], limits: tuple[int, int], residual: Vector, k: int, key: Key
+) -> Piece:
+    """The k largest entries of these pieces; the others go back into the residual.
+
+    They are more than k, and all above the first limit; `near` are the bits of those not above the second.
     """
-    others = bits.size - k
-    kth, ties, wanted = kth_between(bits, np.uint32(limits[0]), np.uint32(limits[1]), others)
-    room = np.empty(others + LANES, np.uint32), np.empty(others + LANES, np.uint32)
-    _separate(indices, bits, np.uint32(kth), chosen(ties, wanted, keyed, key), residual, room[0], room[1])
+    left_out, (low, high) = sum(indices.size for indices, _ in pieces) - k, limits
+    nearest = near if sum(bits.size for bits in near) > left_out else [values.view(np.uint32) for _, values in pieces]
+    kth, ties, wanted = kth_between(np.concatenate(nearest), np.uint32(low), np.uint32(high), left_out)
+    picks, done = chosen(ties, wanted, *key), np.zeros(4, np.int64)
+    indices, bits = np.empty(k + LANES, np.uint32), np.empty(k + LANES, np.uint32)
+    others, rest = np.empty(left_out + LANES, np.uint32), np.empty(left_out + LANES, np.uint32)
+    for places, values in pieces:
+        _separate(places, values.view(np.uint32), np.uint32(kth), picks, indices, bits, others, rest, done)
+    _give_back(others, rest[:left_out], residual.view(np.uint32))
+    return indices[:k], bits[:k].view(np.float32)

@@ -7,9 +7,9 @@ which spares the test for negative ones. Each thread works on a slice of its own
 order of the slices, so a result does not depend on the number of threads.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -40,6 +40,13 @@ def on_slices(work: Callable[[int, int], Any], size: int) -> list[Any]:
 
 
 Find = Callable[[int, int, Positions, Vector], tuple[int, int]]
+Room = tuple[Positions, Vector]
+Piece = tuple[Positions, Vector]
+"""The entries of a room; who has read them gives the room back with `leave`."""
+
+Looked = TypeVar("Looked")
+_free_rooms: list[Room] = []
+"""Threads take and return whole rooms, which lists do in one piece."""
 
 
 def collect(find: Find, size: int) -> tuple[Positions, Vector]:
@@ -47,33 +54,47 @@ def collect(find: Find, size: int) -> tuple[Positions, Vector]:
 
     It returns (how far it came, how many it found), and stops where a block's entries might not fit any more.
     """
-    if size <= ROOM:
-        room = _enter()
-        _, count = find(0, size, *room)
-        found = room[0][:count].copy(), room[1][:count].copy()
-        _leave([room])
-        return found
+    pieces = [find_all(find, size)] if size <= ROOM else [piece for piece, _ in collect_pieces(find, size, len)]
+    found = joined(pieces)
+    leave(pieces)
+    return found
+
+
+def find_all(find: Find, size: int) -> Piece:
+    """What is found in no more than `ROOM` elements."""
+    indices, values = _enter()
+    _, count = find(0, size, indices, values)
+    return indices[:count], values[:count]
+
+
+def collect_pieces(find: Find, size: int, look: Callable[[Piece], Looked]) -> list[tuple[Piece, Looked]]:
+    """The same in pieces, in their order, each with what `look` says of it in the thread that has just written it."""
 
     _keep_memory()
 
-    def work(start: int, stop: int) -> list[tuple[Room, int]]:
+    def work(start: int, stop: int) -> list[tuple[Piece, Looked]]:
         pieces = []
         while start < stop:
-            room = _enter()
-            start, count = find(start, stop, *room)
-            pieces.append((room, count))
+            indices, values = _enter()
+            start, count = find(start, stop, indices, values)
+            piece = indices[:count], values[:count]
+            pieces.append((piece, look(piece)))
         return pieces
 
-    pieces = [piece for part in on_slices(work, size) for piece in part]
-    indices = np.concatenate([room[0][:count] for room, count in pieces])
-    values = np.concatenate([room[1][:count] for room, count in pieces])
-    _leave([room for room, _ in pieces])
-    return indices, values
+    return [piece for part in on_slices(work, size) for piece in part]
 
 
-Room = tuple[Positions, Vector]
-_free_rooms: list[Room] = []
-"""Threads take and return whole rooms, which lists do in one piece."""
+def joined(pieces: Sequence[Piece]) -> tuple[Positions, Vector]:
+    """All entries, in memory of their own."""
+    if len(pieces) == 1:
+        return pieces[0][0].copy(), pieces[0][1].copy()
+    return np.concatenate([indices for indices, _ in pieces]), np.concatenate([values for _, values in pieces])
+
+
+def leave(pieces: Sequence[Piece]) -> None:
+    """The rooms of these pieces are free again."""
+    _free_rooms.extend(cast(Room, (indices.base, values.base)) for indices, values in pieces)
+    del _free_rooms[KEPT_ROOMS:]
 
 
 @cache
@@ -88,11 +109,6 @@ def _enter() -> Room:
         return _free_rooms.pop()
     except IndexError:
         return np.empty(ROOM + int(BLOCK), np.uint32), np.empty(ROOM + int(BLOCK), np.float32)
-
-
-def _leave(rooms: list[Room]) -> None:
-    _free_rooms.extend(rooms)
-    del _free_rooms[KEPT_ROOMS:]
 
 
 # --- largest magnitude: a guard that costs one read, or nothing where the vector is written anyway --------
@@ -190,12 +206,17 @@ def add_and_take_above(delta: Vector, residual: Vector, threshold: float) -> tup
 
     One pass: reads both vectors, writes the residual, emits (indices, values). Algorithm 1, lines 12-13.
     """
+    return collect(adding_and_taking_above(delta, residual, threshold), residual.size)
+
+
+def adding_and_taking_above(delta: Vector, residual: Vector, threshold: float) -> Find:
+    """The pass of `add_and_take_above`, for `collect`."""
     limit = np.float32(threshold)
 
     def find(start: int, stop: int, indices: Positions, values: Vector) -> tuple[int, int]:
         return _add_and_take_above(delta, residual, limit, start, stop, indices, values)
 
-    return collect(find, residual.size)
+    return find
 
 
 # --- aggregation ------------------------------------------------------------------------------------------

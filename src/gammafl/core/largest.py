@@ -18,7 +18,7 @@ import numpy as np
 
 from gammafl.core import kernels
 from gammafl.core.arrays import Positions, Vector
-from gammafl.core.candidates import chosen, keep, kth_between
+from gammafl.core.candidates import Key, chosen, keep, keep_few, kth_between, not_above
 from gammafl.core.jit import compiled, trailing_zeros
 from gammafl.core.kernels import BLOCK, MAGNITUDE, ONE, on_slices
 
@@ -65,20 +65,38 @@ def add_and_take_largest(delta: Vector, residual: Vector, k: int, key: int | Non
     if k == 0 or residual.size < max(SPARSE * k, LINE * FEW):
         residual += delta
         return _take_exactly(residual, k, key)
-    limit, _ = limits = _likely_limits(delta, residual, k, key or 0)
-    found = kernels.add_and_take_above(delta, residual, _as_float(limit))
+    limits = _likely_limits(delta, residual, k, key or 0)
+    found = _take_likely(delta, residual, k, key, limits)
     missing = k - len(found[0])
-    if missing < 0:
-        indices, values = found
-        keep(indices, values.view(np.uint32), limits, residual.view(np.uint32), k, *_drawn(key))
-        return indices[:k], values[:k]
-    if missing == 0 or limit == 0:
+    if missing == 0 or limits[0] == 0:
         return found
-    return _merged(found, _take_equal(residual, limit, missing, key) or _take_exactly(residual, missing, key))
+    return _merged(found, _take_equal(residual, limits[0], missing, key) or _take_exactly(residual, missing, key))
 
 
-def _drawn(key: int | None) -> tuple[bool, np.uint64]:
-    """Whether there is a key, and the key, for compiled code."""
+def _take_likely(delta: Vector, residual: Vector, k: int, key: int | None, limits: tuple[int, int]) -> Found:
+    """The pass: the k largest of what exceeds the lower limit, or all that does if these are fewer."""
+    find = kernels.adding_and_taking_above(delta, residual, _as_float(limits[0]))
+    if residual.size <= kernels.ROOM:
+        pieces = [kernels.find_all(find, residual.size)]
+        indices, values = pieces[0]
+        if indices.size > k:
+            found = keep_few(indices, values.view(np.uint32), *limits, residual.view(np.uint32), k, *_drawn(key))
+        else:
+            found = kernels.joined(pieces)
+    else:
+        looked_at = kernels.collect_pieces(find, residual.size, lambda piece: _near(piece, limits[1]))
+        pieces, near = [piece for piece, _ in looked_at], [bits for _, bits in looked_at]
+        enough = sum(indices.size for indices, _ in pieces) > k
+        found = keep(pieces, near, limits, residual, k, _drawn(key)) if enough else kernels.joined(pieces)
+    kernels.leave(pieces)
+    return found
+
+
+def _near(piece: kernels.Piece, upper: int) -> Positions:
+    return not_above(piece[1].view(np.uint32), np.uint32(upper))
+
+
+def _drawn(key: int | None) -> Key:
     return key is not None, np.uint64(key or 0)
 
 
