@@ -69,7 +69,6 @@ def find_all(find: Find, size: int) -> Piece:
 
 def collect_pieces(find: Find, size: int, look: Callable[[Piece], Looked]) -> list[tuple[Piece, Looked]]:
     """The same in pieces, in their order, each with what `look` says of it in the thread that has just written it."""
-
     _keep_memory()
 
     def work(start: int, stop: int) -> list[tuple[Piece, Looked]]:
