@@ -15,6 +15,10 @@ settings.register_profile("default", deadline=None, max_examples=80)
 settings.load_profile("default")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--device", default="cpu", help="where tests marked `device` put their vectors: cpu, cuda, mps, …")
+
+
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests neither see nor change the user's cache of data sets."""

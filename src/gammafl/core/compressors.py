@@ -22,8 +22,9 @@ import numpy as np
 
 from gammafl.core import kernels, largest
 from gammafl.core.arrays import Vector
+from gammafl.core.device.vectors import on_host, zeros_like
 from gammafl.core.errors import require
-from gammafl.core.inputs import floats_of, is_number
+from gammafl.core.inputs import is_number
 from gammafl.core.moment import Moment, Schedule
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.thresholds import Units, matched_threshold, require_alpha, require_threshold, stepsize_aware
@@ -39,13 +40,21 @@ class Compressor(ABC):
     leaves_a_rest: bool = True
     """Whether anything is ever left for a memory to remember."""
 
+    on_device: bool = False
+    """Whether `add_and_take` works where the vectors are, on a device; else they must come to the host."""
+
     follows_keep: bool = False
     """Whether `take` keeps what `moment.keep` says, where it says so: then a run's byte budget can steer it."""
 
     def __init_subclass__(cls) -> None:
-        """A subclass of ours that has a `take` of its own is not passed over by our fused `add_and_take`."""
+        """A subclass of ours that has a `take` of its own is not passed over by our fused `add_and_take`.
+
+        Nor is it believed to work on a device, unless it says so.
+        """
         if "take" in vars(cls) and "add_and_take" not in vars(cls):
             cls.add_and_take = Compressor.add_and_take  # type: ignore[method-assign]
+        if vars(cls).keys() & {"take", "add_and_take"} and "on_device" not in vars(cls):
+            cls.on_device = False
 
     @abstractmethod
     def take(self, vector: Vector, moment: Moment) -> SparseUpdate:
@@ -65,13 +74,13 @@ class Compressor(ABC):
         return None
 
     def __call__(self, vector: Any, moment: Moment = ALONE) -> SparseUpdate:
-        """What would be sent of `vector` (numpy's, torch's on the CPU, or a list), which is left as it is."""
+        """What would be sent of `vector` (numpy's, torch's, or a list), which is left as it is."""
         from gammafl.core.method import Method  # which is made of compressors
 
-        whole = floats_of(vector, "vector")
+        method = Method(self)
+        whole = method.placed(vector, "vector")
         rest = whole.copy()
         update = self.take(rest, moment)
-        method = Method(self)
         if not method.proven:
             method.check(whole, update, rest)
         return update
@@ -82,9 +91,10 @@ class Dense(Compressor):
     """Keeps everything: FedAVG."""
 
     leaves_a_rest = False
+    on_device = True
 
     def take(self, vector: Vector, moment: Moment) -> SparseUpdate:
-        update = SparseUpdate(vector.size, None, vector.copy())
+        update = SparseUpdate(vector.size, None, on_host(vector.copy()))
         vector[:] = 0
         return update
 
@@ -101,13 +111,14 @@ class Thresholding(Compressor):
     """
 
     follows_keep = True
+    on_device = True
 
     @abstractmethod
     def threshold(self, moment: Moment) -> float:
         """λ_t."""
 
     def take(self, vector: Vector, moment: Moment) -> SparseUpdate:
-        return Thresholding.add_and_take(self, np.zeros_like(vector), vector, moment)
+        return Thresholding.add_and_take(self, zeros_like(vector), vector, moment)
 
     def add_and_take(self, delta: Vector, residual: Vector, moment: Moment) -> SparseUpdate:
         if moment.keep is None:
@@ -181,6 +192,7 @@ class TopK(Compressor):
     """
 
     follows_keep = True
+    on_device = True
 
     k: int | float
     scope: Scope = "global"
@@ -200,7 +212,7 @@ class TopK(Compressor):
         return share_of(self.k, moment)
 
     def take(self, vector: Vector, moment: Moment) -> SparseUpdate:
-        return TopK.add_and_take(self, np.zeros_like(vector), vector, moment)
+        return TopK.add_and_take(self, zeros_like(vector), vector, moment)
 
     def add_and_take(self, delta: Vector, residual: Vector, moment: Moment) -> SparseUpdate:
         size, kept = residual.size, self.k if moment.keep is None else moment.keep

@@ -15,6 +15,7 @@ import numpy as np
 
 from gammafl.core import threads
 from gammafl.core.arrays import Positions, Vector
+from gammafl.core.device.vectors import DeviceVector
 from gammafl.core.errors import require
 from gammafl.core.freed_memory import keep_freed_memory
 from gammafl.core.jit import compiled, trailing_zeros
@@ -140,6 +141,8 @@ def subtract_into(before: Any, after: Any, out: Any) -> Any:
 
 def largest_magnitude(vector: Vector) -> float:
     """max |v_j|, 0 for an empty vector; infinite or NaN if any element is."""
+    if isinstance(vector, DeviceVector):
+        return vector.largest_magnitude()
     bits = vector.view(np.uint32)
     if bits.size < SLICE_AT_LEAST:
         return float(_largest(bits))
@@ -205,6 +208,8 @@ def add_and_take_above(delta: Vector, residual: Vector, threshold: float) -> tup
 
     One pass: reads both vectors, writes the residual, emits (indices, values). Algorithm 1, lines 12-13.
     """
+    if isinstance(residual, DeviceVector):
+        return residual.add_and_take_above(residual.beside(delta), threshold)
     return collect(adding_and_taking_above(delta, residual, threshold), residual.size)
 
 

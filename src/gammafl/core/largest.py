@@ -19,6 +19,7 @@ import numpy as np
 from gammafl.core import kernels
 from gammafl.core.arrays import Positions, Vector
 from gammafl.core.candidates import Key, chosen, keep, keep_few, kth_between, not_above
+from gammafl.core.device.vectors import DeviceVector, zeros_like
 from gammafl.core.jit import compiled, trailing_zeros
 from gammafl.core.kernels import BLOCK, MAGNITUDE, ONE, on_slices
 
@@ -47,7 +48,7 @@ Found = tuple[Positions, Vector]
 
 def take_largest(vector: Vector, k: int, key: int | None = None) -> Found:
     """`add_and_take_largest` with nothing to add."""
-    return add_and_take_largest(np.zeros_like(vector), vector, k, key)
+    return add_and_take_largest(zeros_like(vector), vector, k, key)
 
 
 def add_and_take_largest(delta: Vector, residual: Vector, k: int, key: int | None = None) -> Found:
@@ -61,6 +62,8 @@ def add_and_take_largest(delta: Vector, residual: Vector, k: int, key: int | Non
     >>> indices.tolist(), values.tolist(), vector.tolist()
     ([1, 2], [-4.0, 3.0], [1.0, 0.0, 0.0, 2.0])
     """
+    if isinstance(residual, DeviceVector):
+        return residual.add_and_take_largest(residual.beside(delta), k, key)
     k = min(k, residual.size)
     if k == 0 or residual.size < max(SPARSE * k, LINE * FEW):
         residual += delta

@@ -14,12 +14,13 @@ wanted = residual + delta (one rounding),
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from gammafl.core import kernels
 from gammafl.core.arrays import Vector
+from gammafl.core.device.vectors import DeviceVector, is_on_device, on_host, vector_on
 from gammafl.core.errors import DivergedError, require
 from gammafl.core.inputs import array_of, not_what_is_wanted
 from gammafl.core.moment import Moment
@@ -38,6 +39,9 @@ class Memory(ABC):
 
     commits: bool = False
     """Whether something of it moves only when a message has counted, such as what the server mirrors."""
+
+    on_device: bool = False
+    """Whether what a client remembers may be on a device (`core/device`)."""
 
     vectors: tuple[str, ...] = (RESIDUAL,)
     """What a client remembers, by name: vectors as long as the model."""
@@ -64,9 +68,9 @@ class ClientMemory(ABC):
     def propose(self, delta: Any, moment: Moment, largest: float | None = None) -> SparseUpdate:
         """What is to be sent of `delta` and the memory.
 
-        `delta` is a float32 vector (numpy, or a torch tensor on the CPU), neither copied nor changed. One that is not
-        finite is refused, and nothing has changed. `largest` is for callers that know max |delta_j| already: it saves
-        the read that looks for it.
+        `delta` is a float32 vector (numpy's, or a torch tensor), and is not changed. It crosses to where the memory is,
+        if it is elsewhere. One that is not finite is refused, and nothing has changed. `largest` is for callers that
+        know max |delta_j| already: it saves the read that looks for it.
         """
 
     @abstractmethod
@@ -105,6 +109,8 @@ class ClientMemory(ABC):
 class ErrorFeedback(Memory):
     """What was not sent is added to the next update."""
 
+    on_device = True
+
     def client(self, method: "Method", dim: int, state: Mapping[str, Vector] | None = None) -> "Residual":
         return Residual(method, dim, (state or {}).get(RESIDUAL))
 
@@ -112,6 +118,8 @@ class ErrorFeedback(Memory):
 @dataclass(frozen=True)
 class NoMemory(Memory):
     """What was not sent is dropped."""
+
+    on_device = True
 
     def client(self, method: "Method", dim: int, state: Mapping[str, Vector] | None = None) -> "Residual":
         return Forgetting(method, dim, (state or {}).get(RESIDUAL))
@@ -132,7 +140,7 @@ class Residual(ClientMemory):
         """Whether the residual can hold anything."""
 
     def propose(self, delta: Any, moment: Moment, largest: float | None = None) -> SparseUpdate:
-        vector = as_vector(delta, self.dim, "delta")
+        vector = self._beside(delta)
         self._refuse_non_finite(vector, kernels.largest_magnitude(vector) if largest is None else largest)
         if not self._proven:
             return self._propose_checked(vector, moment)
@@ -151,10 +159,17 @@ class Residual(ClientMemory):
         return update.copy()
 
     def add(self, delta: Any, largest: float | None = None, tail: int = 0) -> None:
-        vector = as_vector(delta, self.dim, "delta")
+        vector = self._beside(delta)
         self._refuse_non_finite(vector, kernels.largest_magnitude(vector) if largest is None else largest)
         self.residual += vector
         self.remembers = True
+
+    def _beside(self, delta: Any) -> Vector:
+        """The vector where the residual is: an update that is elsewhere crosses."""
+        vector: Any = as_vector(delta, self.dim, "delta")
+        if isinstance(self.residual, DeviceVector):
+            return cast(Vector, self.residual.beside(vector))
+        return on_host(vector)
 
     def take_back(self, update: SparseUpdate) -> None:
         require(update.dim == self.dim, f"an update of {update.dim} elements for a residual of {self.dim}")
@@ -182,12 +197,13 @@ class Residual(ClientMemory):
         if self._bound + largest <= FLOAT32_MAX:
             self._bound += largest
             return
+        delta, residual = on_host(delta), on_host(self.residual)
         with np.errstate(over="ignore", invalid="ignore"):
-            wanted = self.residual + delta
+            wanted = residual + delta
         if bad := np.flatnonzero(~np.isfinite(wanted))[:1].tolist():
             raise DivergedError(
                 f"the update is not finite: {delta[bad[0]]} at position {bad[0]} of {self.dim}"
-                f" (residual {self.residual[bad[0]]}); nothing was changed. A smaller stepsize usually helps."
+                f" (residual {residual[bad[0]]}); nothing was changed. A smaller stepsize usually helps."
             )
         self._bound = kernels.largest_magnitude(wanted)
 
@@ -210,8 +226,12 @@ class Forgetting(Residual):
 
 
 def as_vector(value: Any, dim: int, name: str) -> Vector:
-    """`value` as a float32 vector of length `dim` that shares its memory."""
+    """`value` as a float32 vector of length `dim` that shares its memory; one on a device stays there."""
     wanted = f"a contiguous float32 vector of {dim} elements"
+    if is_on_device(value):
+        vector = vector_on(value, name)
+        require(vector.size == dim, f"{name} must be {wanted}, got {vector.size} elements on a device")
+        return cast(Vector, vector)
     array = array_of(value, name, wanted)
     if array.dtype != np.float32 or array.shape != (dim,) or not array.flags.c_contiguous:
         raise not_what_is_wanted(value, name, wanted)

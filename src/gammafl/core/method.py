@@ -1,12 +1,13 @@
 """A method: a compressor, a memory and a form of values under one name. What a user names, and all sides agree on."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from gammafl.core.arrays import Vector
 from gammafl.core.compressors import Compressor
+from gammafl.core.device.vectors import is_on_device, on_host, vector_on, zeros_like
 from gammafl.core.errors import InputError, require
 from gammafl.core.inputs import floats_of
 from gammafl.core.levels import Level
@@ -135,7 +136,7 @@ class Method:
         head = residual.size - tail
         exact = self.compressor.add_and_take(delta[:head], residual[:head], moment)
         update = self._rounded(exact, residual[:head], moment)
-        whole = residual[head:] + delta[head:]
+        whole = on_host(residual[head:]) + on_host(delta[head:])
         residual[head:] = 0
         return update.with_whole(whole)
 
@@ -176,18 +177,31 @@ class Method:
         return part.with_whole(exact.values[split:]) if tail else part
 
     def __call__(self, vector: Any, moment: Moment | None = None) -> SparseUpdate:
-        """What would be sent of `vector` (numpy's, torch's on the CPU, or a list), which is left as it is.
+        """What would be sent of `vector` (numpy's, torch's, or a list), which is left as it is.
 
-        Without a moment it is the only upload of a run.
+        A tensor on a device is looked at there, and only what is to be sent crosses to the host. Without a moment it is
+        the only upload of a run.
         """
-        whole = floats_of(vector, "vector")
+        whole = self.placed(vector, "vector")
         if moment is None:
             moment = Moment(scale=self.scale(max(1, whole.size), Schedule(1.0, iterations=1)))
         rest = whole.copy()
-        update = self.add_and_take(np.zeros_like(rest), rest, moment)
+        update = self.add_and_take(zeros_like(rest), rest, moment)
         if not self.proven:
             self.check(whole, update, rest)
         return update
+
+    @property
+    def on_device(self) -> bool:
+        """Whether it works where vectors are, on a device: then only what is sent crosses to the host."""
+        return self.compressor.on_device and self.memory.on_device and self.proven
+
+    def placed(self, vector: Any, name: str) -> Vector:
+        """`vector` as floats, where it is; refused on a device if the method can't work there."""
+        if not is_on_device(vector):
+            return floats_of(vector, name)
+        require(self.on_device, f"{self.name} has no form for a device; give it {name}.cpu(), which copies all of it")
+        return cast(Vector, vector_on(vector, name))
 
     def check(self, vector: Vector, update: Any, rest: Vector) -> None:
         """Refuses what was made of `vector` unless `update` is well formed and update + rest is the vector."""

@@ -28,6 +28,7 @@ class RandK(Compressor):
     """
 
     follows_keep = True
+    on_device = True
 
     k: int | float
     scaled: bool = False

@@ -48,6 +48,8 @@ def factor_of(moment: Moment) -> float:
 class TopKByShare(TopK):
     """Top-k with k_i = k·n·p_i^⅔ / Σ p_j^⅔, and at most all entries: DAGC-R."""
 
+    on_device = True
+
     def planned(self, moment: Moment) -> float | None:
         keep = TopK.planned(self, moment)
         return None if keep is None else min(1.0, keep * factor_of(moment))
@@ -71,6 +73,8 @@ class TopKByShare(TopK):
 @dataclass(frozen=True)
 class ThresholdByShare(HardThreshold):
     """HT with λ_i = λ·Σ p_j^⅔ / (n·p_i^⅔): DAGC-A."""
+
+    on_device = True
 
     def threshold(self, moment: Moment) -> float:
         return HardThreshold.threshold(self, moment) / max(factor_of(moment), SMALLEST)

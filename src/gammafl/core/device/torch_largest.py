@@ -1,0 +1,126 @@
+"""The k entries of largest magnitude of a tensor: what `core/largest.py` takes, to the bit, wherever the tensor is.
+
+A sample gives a limit that k entries and a few more exceed. They cross, and the host chooses k of them. Where the
+sample misled, or where the vector is short, the magnitudes' bits are counted, a digit after the other, to find the k-th.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from gammafl.core.candidates import chosen, kth_between
+from gammafl.core.device.crossing import MOST, Crossing, nonzero
+from gammafl.core.device.vectors import Found
+
+SAMPLE = 1 << 16
+"""Elements that a sample looks at."""
+
+MARGIN = 3
+"""Standard deviations by which the sample's count of large elements may be too high."""
+
+SHORT, SPARSE = 1 << 12, 2
+"""For fewer elements, or more than one in so many, a sample is no use."""
+
+DIGITS = ((20, 11), (9, 11), (0, 9))
+"""The 31 magnitude bits in three digits: (shift, width)."""
+
+MAGNITUDE = 0x7FFFFFFF
+
+
+def take_largest(vector: torch.Tensor, k: int, key: int | None) -> Found:
+    """The k entries of largest magnitude, which become zero in the vector. Zeros are never taken."""
+    if k == 0:
+        return joined([])
+    if vector.numel() >= max(SPARSE * k, SHORT) and vector.numel() <= MOST:
+        found = _take_by_sample(vector, k, key)
+        if found is not None:
+            return found
+    return _take_by_digits(vector, k, key)
+
+
+def joined(parts: Sequence[Found]) -> Found:
+    """Entries of parts that follow each other."""
+    if len(parts) == 1:
+        return parts[0]
+    nothing = (np.empty(0, np.uint32), np.empty(0, np.float32))
+    indices, values = zip(nothing, *parts, strict=True)
+    return np.concatenate(indices), np.concatenate(values)
+
+
+def _magnitudes(vector: torch.Tensor) -> torch.Tensor:
+    """By their bits, which order like |v|."""
+    return vector.view(torch.int32).bitwise_and(MAGNITUDE)
+
+
+def _take_by_sample(vector: torch.Tensor, k: int, key: int | None) -> Found | None:
+    """None where fewer than k exceed the limit that the sample gave, unless these are all that is not zero."""
+    size = vector.numel()
+    stride = max(1, size // SAMPLE) | 1  # odd, so that it meets all columns of most matrices
+    sample = _magnitudes(vector[(key or 0) % stride :: stride])
+    expected = sample.numel() * k / size
+    margin = MARGIN * math.sqrt(expected) + MARGIN
+    place = sample.numel() - math.ceil(expected + margin)
+    limit = sample.kthvalue(place).values if place >= 1 else sample.new_zeros(())
+    room = min(size, math.ceil(k * (1 + 2 * margin / expected)))
+    crossing = Crossing.of(vector, _magnitudes(vector) > limit, room, limit)
+    (indices, values), (low,) = crossing.arrive(vector)
+    if len(indices) < k and low:
+        return None
+    if len(indices) > k:
+        bits = values.view(np.uint32)
+        kth, ties, wanted = kth_between(bits, np.uint32(low), np.uint32(MAGNITUDE), len(bits) - k)
+        picks = _picks(bits, kth, ties, wanted, key)
+        indices, values = indices[picks], values[picks]
+    _clear(vector, indices)
+    return indices, values
+
+
+def _picks(bits: np.ndarray, kth: int, ties: int, wanted: int, key: int | None) -> np.ndarray:
+    """Where those above the k-th magnitude are, and the chosen of those equal to it."""
+    magnitudes = bits & np.uint32(MAGNITUDE)
+    kept = magnitudes > kth
+    kept[np.flatnonzero(magnitudes == kth)[chosen(int(ties), int(wanted), key is not None, np.uint64(key or 0))]] = True
+    return np.flatnonzero(kept)
+
+
+def _clear(vector: torch.Tensor, indices: np.ndarray) -> None:
+    vector.index_fill_(0, torch.from_numpy(indices.astype(np.int64)).to(vector.device), 0)
+
+
+def _take_by_digits(vector: torch.Tensor, k: int, key: int | None) -> Found:
+    kth, above = _kth_largest(vector, k)
+    parts = []
+    for start in range(0, vector.numel(), MOST):
+        part = vector[start : start + MOST]
+        bits = _magnitudes(part)
+        mask = bits > kth if kth == 0 else bits >= kth
+        where = nonzero(mask, int(mask.sum()))
+        both = torch.cat([where.to(torch.int32), part[where].view(torch.int32)]).cpu().numpy()
+        indices, values = np.split(both, 2)
+        parts.append((indices.view(np.uint32) + np.uint32(start), values.view(np.float32)))
+    indices, values = joined(parts)
+    if kth and len(indices) > k:
+        picks = _picks(values.view(np.uint32), kth, len(indices) - above, k - above, key)
+        indices, values = indices[picks], values[picks]
+    _clear(vector, indices)
+    return indices, values
+
+
+def _kth_largest(vector: torch.Tensor, k: int) -> tuple[int, int]:
+    """The bits of the k-th largest magnitude, and how many are larger."""
+    prefix, above, wanted = 0, 31, k
+    for shift, width in DIGITS:
+        counts = np.zeros(1 << width, np.int64)
+        for start in range(0, vector.numel(), MOST):
+            bits = _magnitudes(vector[start : start + MOST])
+            digits = (bits >> shift) & ((1 << width) - 1)
+            elsewhere = 1 << width
+            counted = digits if above == 31 else torch.where((bits >> above) == prefix, digits, elsewhere)
+            counts += torch.bincount(counted, minlength=elsewhere + 1)[:elsewhere].cpu().numpy()
+        from_the_top = np.cumsum(counts[::-1])
+        place = int(np.searchsorted(from_the_top, wanted))
+        wanted -= int(from_the_top[place - 1]) if place else 0
+        prefix, above = (prefix << width) | ((1 << width) - 1 - place), shift
+    return prefix, k - wanted

@@ -1,0 +1,124 @@
+"""Vectors on a device, by plain operations of torch: any backend, no sort of the whole vector.
+
+The passes have one synchronisation: what was found, and how many they are, cross together, in room for a little more
+than is expected. Only where the room was too small there is a second one. A backend without `nonzero_static` has to ask
+for the number first, which is one more.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from gammafl.core.arrays import Positions, Vector
+from gammafl.core.device import torch_largest
+from gammafl.core.device.crossing import MOST, Crossing
+from gammafl.core.device.vectors import DeviceVector, Found
+
+SPARE = 1.25
+"""By so much more than the last time is room made for."""
+
+FIRST = 64
+"""The first time, room is made for one in so many elements."""
+
+AtOnce = Callable[[torch.Tensor, torch.Tensor, float, int], Crossing]
+"""(delta, residual, threshold, room) → what the fused pass has found."""
+
+
+class TorchVector(DeviceVector):
+    """A contiguous float32 tensor of one dimension."""
+
+    passes: AtOnce | None = None
+    """A kernel for the fused pass, as `triton_pass.use` sets it; None: torch's operations."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+        self._found = tensor.numel() // FIRST
+        """How many were found the last time."""
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> "TorchVector":
+        """Shares the tensor's memory if it can."""
+        return cls(tensor.detach().to(torch.float32).contiguous())
+
+    @property
+    def size(self) -> int:
+        return self.tensor.numel()
+
+    def host(self) -> Vector:
+        return np.array(self.tensor.cpu().numpy())
+
+    def copy(self) -> "TorchVector":
+        return TorchVector(self.tensor.clone())
+
+    def zeros(self) -> "TorchVector":
+        return TorchVector(torch.zeros_like(self.tensor))
+
+    def beside(self, values: Any) -> "TorchVector":
+        if isinstance(values, TorchVector):
+            return TorchVector(values.tensor.to(self.tensor.device))
+        tensor = values.detach() if isinstance(values, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(values))
+        return TorchVector.of(tensor.to(self.tensor.device))
+
+    def __getitem__(self, where: Any) -> Any:
+        if isinstance(where, slice):
+            return TorchVector(self.tensor[where])
+        return self.tensor[self._positions(where)].cpu().numpy()
+
+    def __setitem__(self, where: Any, values: Any) -> None:
+        target = self.tensor[where] if isinstance(where, slice) else None
+        if target is None:
+            self.tensor[self._positions(where)] = self._values(values)
+        elif isinstance(values, int | float):
+            target.fill_(values)
+        else:
+            target.copy_(self._values(values))
+
+    def __iadd__(self, other: Any) -> "TorchVector":
+        self.tensor.add_(self._values(other))
+        return self
+
+    def __isub__(self, other: Any) -> "TorchVector":
+        self.tensor.sub_(self._values(other))
+        return self
+
+    def largest_magnitude(self) -> float:
+        return float(torch.linalg.vector_norm(self.tensor, float("inf"))) if self.size else 0.0
+
+    def add_and_take_above(self, delta: DeviceVector, threshold: float) -> Found:
+        """On what more than `MOST` elements are, part by part: torch counts in 32 bits."""
+        parts = [self._above(delta, threshold, start) for start in range(0, self.size, MOST)]
+        return torch_largest.joined(parts)
+
+    def _above(self, delta: DeviceVector, threshold: float, start: int) -> Found:
+        assert isinstance(delta, TorchVector)
+        residual, update = self.tensor[start : start + MOST], delta.tensor[start : start + MOST]
+        limit, room = float(np.float32(threshold)), min(residual.numel(), int(SPARE * self._found) + FIRST)
+        if TorchVector.passes is not None:
+            crossing = TorchVector.passes(update, residual, limit, room)
+        else:
+            crossing = _add_and_look(update, residual, limit, room)
+        indices, values = crossing.take_out(residual)
+        self._found = len(indices)
+        return indices + np.uint32(start), values
+
+    def add_and_take_largest(self, delta: DeviceVector, k: int, key: int | None) -> Found:
+        assert isinstance(delta, TorchVector)
+        self.tensor.add_(delta.tensor)
+        return torch_largest.take_largest(self.tensor, min(k, self.size), key)
+
+    def _values(self, values: Any) -> Any:
+        """In this vector's place; numbers stay as they are."""
+        if isinstance(values, TorchVector):
+            return values.tensor
+        return torch.from_numpy(np.ascontiguousarray(values)).to(self.tensor.device) if np.ndim(values) else values
+
+    def _positions(self, where: Positions) -> torch.Tensor:
+        return torch.from_numpy(np.asarray(where).astype(np.int64)).to(self.tensor.device)
+
+
+def _add_and_look(delta: torch.Tensor, residual: torch.Tensor, limit: float, room: int) -> Crossing:
+    """residual ← residual + delta, and what exceeds the limit, which is still in it."""
+    residual.add_(delta)
+    return Crossing.of(residual, residual.abs() > limit, room)
