@@ -1,7 +1,7 @@
 """The k entries of largest magnitude of a tensor: what `core/largest.py` takes, to the bit, wherever the tensor is.
 
 A sample gives a limit that k entries and a few more exceed. They cross, and the host chooses k of them. Where the
-sample misled, or where the vector is short, the magnitudes' bits are counted, a digit after the other, to find the k-th.
+sample misled, or where the vector is short, the bits of magnitudes are counted, digit by digit, to find the k-th.
 """
 
 import math

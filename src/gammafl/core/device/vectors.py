@@ -12,9 +12,13 @@ import numpy as np
 
 from gammafl.core.arrays import Positions, Vector
 from gammafl.core.errors import InputError
+from gammafl.core.inputs import STRIDED
 
 HOST = {"cpu"}
 """Types of torch's devices whose tensors are the host's own memory, which numpy and compiled loops read as they are."""
+
+NOWHERE = "meta"
+"""The type of torch's device that holds nothing."""
 
 Found = tuple[Positions, Vector]
 
@@ -85,8 +89,9 @@ def is_on_device(value: Any) -> bool:
     """Whether it is a vector on a device, or a tensor of torch's that numpy can't read where it is."""
     if isinstance(value, DeviceVector):
         return True
-    device = getattr(value, "device", None)
-    return hasattr(value, "detach") and device is not None and device.type not in HOST
+    if not hasattr(value, "detach") or str(value.layout) != STRIDED:
+        return False
+    return value.device.type not in {*HOST, NOWHERE}
 
 
 def vector_on(value: Any, name: str) -> DeviceVector:
