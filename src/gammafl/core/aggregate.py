@@ -8,6 +8,7 @@ import numpy as np
 
 from gammafl.core import kernels
 from gammafl.core.arrays import Vector
+from gammafl.core.device.vectors import DeviceVector
 from gammafl.core.errors import require
 from gammafl.core.sparse import SparseUpdate
 
@@ -61,14 +62,19 @@ def largest_value(total_weight: float) -> float:
 def clamp(model: Vector) -> None:
     """Sets elements beyond `LARGEST_MODEL` to it. One that a client has spoilt then costs the others nothing."""
     if kernels.largest_magnitude(model) > LARGEST_MODEL:
-        np.clip(model, -LARGEST_MODEL, LARGEST_MODEL, out=model)
+        if isinstance(model, DeviceVector):
+            model.clamp(LARGEST_MODEL)
+        else:
+            np.clip(model, -LARGEST_MODEL, LARGEST_MODEL, out=model)
 
 
 def subtract(model: Vector, updates: Sequence[SparseUpdate], update_weights: Sequence[float]) -> None:
     """model ← model − Σ weight·update, in place; every update must have the model's dimension."""
     for update, weight in zip(updates, update_weights, strict=True):
         require(update.dim == model.size, f"an update of {update.dim} elements for a model of {model.size}")
-        if update.entire:
+        if isinstance(model, DeviceVector):
+            model.subtract_scaled(slice(None) if update.entire else update.indices, update.values, weight)
+        elif update.entire:
             kernels.subtract_scaled(model, update.values, np.float32(weight))
         else:
             kernels.subtract_scaled_at(model, update.indices, update.values, np.float32(weight))

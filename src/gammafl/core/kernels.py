@@ -152,6 +152,8 @@ def largest_magnitude(vector: Vector) -> float:
 def difference(before: Vector, after: Vector, out: Vector) -> float:
     """out ← before − after, three float32 vectors of one length; returns `largest_magnitude(out)`, in one pass."""
     require(before.shape == after.shape == out.shape, "difference needs vectors of one length")
+    if isinstance(out, DeviceVector):
+        return out.difference(before, after)
 
     def work(start: int, stop: int) -> int:
         return subtract_into(before[start:stop], after[start:stop], out[start:stop])

@@ -193,8 +193,12 @@ class Method:
 
     @property
     def on_device(self) -> bool:
-        """Whether it works where vectors are, on a device: then only what is sent crosses to the host."""
-        return self.compressor.on_device and self.memory.on_device and self.proven
+        """Whether it works where vectors are, on a device: then only what is sent crosses to the host.
+
+        Where all values are sent and rounded, all of them would have to cross before.
+        """
+        crosses = self.values.exact or self.compressor.leaves_a_rest
+        return self.compressor.on_device and self.memory.on_device and self.proven and crosses
 
     def placed(self, vector: Any, name: str) -> Vector:
         """`vector` as floats, where it is; refused on a device if the method can't work there."""

@@ -8,7 +8,6 @@ import logging
 import re
 import struct
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,8 @@ from gammafl.config.privacy import Privacy
 from gammafl.core import aggregate, kernels
 from gammafl.core.arrays import Vector
 from gammafl.core.compressors import Compressor
+from gammafl.core.device.places import Place, place_named, place_of, require_possible_in
+from gammafl.core.device.vectors import is_on_device, on_host
 from gammafl.core.errors import InputError, WireError, require
 from gammafl.core.method import Method
 from gammafl.core.moment import Schedule
@@ -27,7 +28,15 @@ from gammafl.federated.budget import own_budget
 from gammafl.federated.client import start_after_loss
 from gammafl.federated.exchange import Answer, ClientFacts, ClientState, Offer, upload_facts
 from gammafl.federated.limits import NO_LIMITS, Limits
-from gammafl.federated.models import flatten, layout_like, require_writable, write_back
+from gammafl.federated.models import (
+    flatten,
+    has_tensors,
+    layout_like,
+    require_writable,
+    tensors_of,
+    unflatten,
+    write_back,
+)
 from gammafl.federated.server_exchange import ServerExchange, described, weight_within
 from gammafl.federated.task import LocalUpdate
 from gammafl.files import tensor_files
@@ -43,6 +52,7 @@ HEAD = struct.Struct("<IH")
 docs/wire-format.md."""
 
 StateDict = dict[str, Any]
+ASK = "give step() a copy, model.cpu()"
 
 
 class Client:
@@ -52,6 +62,8 @@ class Client:
     method   the same as the server's
     like     the model: a torch module, a dict of tensors or arrays, a vector, or a number of elements
     budget   what this client may send, "64 kB/upload" or "2 kB/s"; what the server's offer says holds too
+    device   where it remembers and compresses: by default where the tensors of `like` are. Then only what is sent
+             crosses to the host. "cpu" is the host: each update on a device is copied to it as a whole
 
     >>> import numpy as np
     >>> method = resolve("top-k:k=2")
@@ -67,35 +79,58 @@ class Client:
     """
 
     def __init__(
-        self, name: str, method: Method | Compressor | str, like: Any, *, budget: str | Budget | None = None
+        self,
+        name: str,
+        method: Method | Compressor | str,
+        like: Any,
+        *,
+        budget: str | Budget | None = None,
+        device: Any = None,
     ) -> None:
         _require_name(name)
         self.name = name
         self.budget = own_budget(budget)
         self.method = resolve(method)
         self.layout = layout_like(like)
-        self._state = ClientState.new(self.method, self.layout.dim, "")
+        held = tensors_of(like) if has_tensors(like) else []
+        self._place = place_of(held) if device is None else place_named(device)
+        require_possible_in(self._place, self.method)
+        self._asked = device is not None
+        self._state = self._new_state("")
+
+    def _new_state(self, training: str, round_number: int = 0) -> ClientState:
+        return ClientState.new(self.method, self.layout.dim, training, round_number, self._place)
+
+    def _flat(self, model: Any, whose: str) -> Any:
+        """The model where this client compresses; what crosses to the host as a whole must be asked for."""
+        if self._place.is_host and not self._asked and has_tensors(model):
+            found = next((str(tensor.device) for tensor in tensors_of(model) if is_on_device(tensor)), None)
+            require(
+                found is None,
+                f"{whose} is on {found}, and client {self.name} compresses on the host: give gf.Client(…,"
+                f" device={found!r}), or device='cpu' to copy each update to the host",
+            )
+        return flatten(model, self.layout, whose, self._place)
 
     @property
     def residual(self) -> Vector:
-        """What was computed and not sent."""
+        """What was computed and not sent; a copy on the host."""
         memory = self._state.outbox.memory.state()
-        return memory.get("residual", np.zeros(self.layout.dim, np.float32))
+        return on_host(memory.get("residual", np.zeros(self.layout.dim, np.float32)))
 
     def begin(self, model: Any, offer: Offer) -> Any:
         """Where to train from: `model`, in which a lost upload of this client counts as if it had arrived.
 
         Without this call nothing is lost, but the client finds a lost update a second time. The result is a vector for
-        a vector, and a dict of arrays for a dict or a module.
+        a vector, and a dict of arrays for a dict or a module; tensors for a client that compresses on a device.
         """
         self._meet(offer)
-        start = flatten(model, self.layout, "the server's model")
+        start = self._flat(model, "the server's model")
         if not self._is_answered(offer):
             again, lost = self._state.settle(offer, self.name)
             if lost is not None and not again:
                 start = start_after_loss(start, lost)
-        named = isinstance(model, Mapping) or hasattr(model, "state_dict")
-        return self.layout.split(start) if named else start
+        return unflatten(start, self.layout, model)
 
     def encode(self, before: Any, after: Any, offer: Offer) -> bytes:
         """The upload for a round of training that led from `before` to `after`; what is not sent is remembered.
@@ -106,10 +141,8 @@ class Client:
         self._meet(offer)
         if self._is_answered(offer) and (sent := self._state.outbox.open) is not None:
             return self._upload(sent, offer, again=True)
-        delta = np.empty(self.layout.dim, np.float32)
-        largest = kernels.difference(
-            flatten(before, self.layout, "before"), flatten(after, self.layout, "after"), delta
-        )
+        delta = self._flat(before, "before")
+        largest = kernels.difference(delta, self._flat(after, "after"), delta)
         again, _ = self._state.settle(offer, self.name)
         local = LocalUpdate(delta, 0.0, largest)
         return self._upload(self._state.send(local, offer, self.layout, self.name, again, self.budget), offer, again)
@@ -130,11 +163,11 @@ class Client:
         fits = offer.dim == self.layout.dim and offer.layout in (None, self.layout.fingerprint())
         require(fits, "the server's model has other tensors than this client's; give both the same `like`")
         if offer.training != self._state.training:
-            pace, self._state = self._state.pace, ClientState.new(self.method, self.layout.dim, offer.training)
+            pace, self._state = self._state.pace, self._new_state(offer.training)
             self._state.pace = pace
         if (reason := self._state.distrust(offer, "this client")) is not None:
             LOG.warning("gammafl: client %s starts clean: %s", self.name, reason)
-            self._state = ClientState.new(self.method, self.layout.dim, offer.training, offer.round - 1)
+            self._state = self._new_state(offer.training, offer.round - 1)
         require(
             offer.round > self._state.round or self._is_answered(offer),
             f"an offer of round {offer.round}, after an upload of round {self._state.round}: too late to answer",
@@ -143,7 +176,7 @@ class Client:
     def state_dict(self) -> StateDict:
         """All that must outlive the process, as arrays and plain values."""
         state, outbox = self._state, self._state.outbox
-        tensors = {name: vector.copy() for name, vector in outbox.memory.state().items()}
+        tensors = {name: on_host(vector.copy()) for name, vector in outbox.memory.state().items()}
         if outbox.open is not None:
             tensors["open"] = np.frombuffer(outbox.open, np.uint8)
         return {"tensors": tensors, "facts": ClientFacts.of(state, described(self.method))}
@@ -156,7 +189,7 @@ class Client:
             payload = None if "open" not in tensors else np.asarray(tensors.pop("open"), np.uint8).tobytes()
             require(facts.method == described(self.method), f"it is of the method {facts.method}")
             vectors = {name: np.array(vector) for name, vector in tensors.items()}
-            self._state = ClientState.restored(self.method, dim, facts, vectors, payload)
+            self._state = ClientState.restored(self.method, dim, facts, vectors, payload, self._place)
         except ValueError as error:
             raise InputError(f"not a state of this client ({error})") from None
 
@@ -290,7 +323,7 @@ class Server:
         updates = [arrival.update for arrival in arrivals]
         asked = len(exchange.asked | {arrival.address for arrival in arrivals})
         weights = aggregate.weights([arrival.weight for arrival in arrivals], asked, "normalized", asked)
-        vector = model if _is_vector(model) else flatten(model, self.layout, "the model")
+        vector = model if _is_vector(model) else flatten(model, self.layout, "the model", self._place_of(model))
         exchange.subtract(vector, arrivals, weights, asked)
         aggregate.clamp(vector)
         if vector is not model and (updates or exchange.privacy is not None):
@@ -305,6 +338,13 @@ class Server:
             missing=asked - len(arrivals),
             warnings=warnings,
         )
+
+    def _place_of(self, model: Any) -> Place:
+        """Where the model is: only what arrived crosses to it. Noise and what is remembered are on the host."""
+        place = place_of(tensors_of(model))
+        dense = self._exchange.privacy is not None or self._exchange.mirror is not None
+        require(place.is_host or not dense, f"with privacy or shared memories the server's model is on the host: {ASK}")
+        return place
 
     def epsilon(self) -> float | None:
         """ε at `privacy.delta` of a client that was asked in every round so far; None without privacy."""

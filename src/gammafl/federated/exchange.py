@@ -16,6 +16,7 @@ from pydantic import Field
 
 from gammafl.config.budget import NO_BUDGET, Budget
 from gammafl.core.arrays import Vector
+from gammafl.core.device.places import HOST_MEMORY, Place
 from gammafl.core.errors import require
 from gammafl.core.layout import Layout
 from gammafl.core.method import Method
@@ -237,9 +238,18 @@ class ClientState:
 
     @classmethod
     def restored(
-        cls, method: Method, dim: int, facts: ClientFacts, vectors: Mapping[str, Vector], payload: bytes | None
+        cls,
+        method: Method,
+        dim: int,
+        facts: ClientFacts,
+        vectors: Mapping[str, Vector],
+        payload: bytes | None,
+        place: Place = HOST_MEMORY,
     ) -> "ClientState":
-        """The state that these were taken of, or a `ValueError`; `payload` is the open upload."""
+        """The state that these were taken of, or a `ValueError`; `payload` is the open upload.
+
+        What is remembered is in `place`.
+        """
         if payload is not None:
             require(facts.number > 0, "an upload without a number")
             decode(payload, dim)
@@ -248,16 +258,20 @@ class ClientState:
         require(
             whole, f"it holds {', '.join(vectors) or 'no vectors'} where {', '.join(sorted(known))} belong together"
         )
-        memory = method.memory.client(method, dim, vectors)
+        memory = method.memory.client(method, dim, {name: place.put(vector) for name, vector in vectors.items()})
         told = {name: getattr(facts, name) for name in ("made", "step", "tail", "counted")}
         outbox = Outbox(memory, facts.number, payload, **told)
         pace = Pace(facts.sent_at, facts.owed_bytes)
         return cls(outbox, facts.incarnation, facts.round, facts.address, facts.training, pace)
 
     @classmethod
-    def new(cls, method: Method, dim: int, training: str, round_number: int = 0) -> "ClientState":
-        """A clean state, as if the last upload had been in `round_number`."""
-        outbox = Outbox(method.memory.client(method, dim))
+    def new(
+        cls, method: Method, dim: int, training: str, round_number: int = 0, place: Place = HOST_MEMORY
+    ) -> "ClientState":
+        """A clean state, as if the last upload had been in `round_number`; what it will remember is in `place`."""
+        elsewhere = not place.is_host and method.leaves_a_rest
+        vectors = {name: place.zeros(dim) for name in method.memory.vectors} if elsewhere else None
+        outbox = Outbox(method.memory.client(method, dim, vectors))
         return cls(outbox, secrets.token_hex(8), round_number, training=training)
 
     def distrust(self, offer: Offer, place: str, forget_after: int | None = None) -> str | None:

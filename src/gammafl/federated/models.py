@@ -5,11 +5,13 @@ Nothing here needs torch: a tensor is whatever has `detach`, a module whatever h
 
 from collections.abc import Mapping
 from fnmatch import fnmatch
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from gammafl.core.arrays import Vector
+from gammafl.core.device.places import HOST_MEMORY, Place
+from gammafl.core.device.vectors import DeviceVector, is_on_device, vector_on
 from gammafl.core.errors import InputError, require
 from gammafl.core.inputs import floats_of
 from gammafl.core.layout import Layout
@@ -31,7 +33,7 @@ def layout_like(like: Any) -> Layout:
         require(dim >= 1, f"a model needs at least one element, got {dim}")
         return Layout.flat(dim)
     if not _is_named(like):
-        return Layout.flat(floats_of(like, "like").size)
+        return Layout.flat((vector_on(like, "like") if is_on_device(like) else floats_of(like, "like")).size)
     shapes, seen = {}, set()
     for name, tensor in _tensors(like).items():
         memory = _memory(tensor)
@@ -43,22 +45,48 @@ def layout_like(like: Any) -> Layout:
     return Layout.of({name: shape for name, shape in shapes.items() if name not in whole}, whole)
 
 
-def flatten(model: Any, layout: Layout, whose: str) -> Vector:
-    """A new float32 vector of what `model` holds; an error that names `whose` model does not fit."""
+def flatten(model: Any, layout: Layout, whose: str, place: Place = HOST_MEMORY) -> Vector:
+    """A new float32 vector, in `place`, of what `model` holds; an error that names `whose` model does not fit."""
     if not _is_named(model):
-        vector = floats_of(model, whose)
-        require(vector.size == layout.dim, f"{whose} has {vector.size} elements, not {layout.dim}")
-        return vector.copy()
-    tensors, vector = _tensors(model), np.empty(layout.dim, np.float32)
-    for name, part in layout.split(vector).items():
+        held = vector_on(model, whose) if is_on_device(model) else floats_of(model, whose)
+        require(held.size == layout.dim, f"{whose} has {held.size} elements, not {layout.dim}")
+        return cast(Vector, place.put(held.copy()))
+    tensors = _tensors(model)
+    for name, shape in layout.shapes.items():
         found = None if name not in tensors else tuple(tensors[name].shape)
-        require(found == part.shape, f"{whose}: tensor {name!r} must be of shape {part.shape}, found {found}")
+        require(found == shape, f"{whose}: tensor {name!r} must be of shape {shape}, found {found}")
+    if not place.is_host:
+        return cast(Vector, place.joined([tensors[name] for name in layout.shapes]))
+    vector = np.empty(layout.dim, np.float32)
+    for name, part in layout.split(vector).items():
         part[...] = _array(tensors[name])
     return vector
 
 
-def write_back(vector: Vector, model: Any, layout: Layout) -> None:
+def unflatten(vector: Any, layout: Layout, like: Any) -> Any:
+    """`vector` in the form of the model `like`: by name for a dict or a module; tensors where it is on a device."""
+    if not isinstance(vector, DeviceVector):
+        return layout.split(vector) if _is_named(like) else vector
+    parts = vector.tensors(layout.shapes.values())
+    return dict(zip(layout.shapes, parts, strict=True)) if _is_named(like) else vector.tensors([(vector.size,)])[0]
+
+
+def has_tensors(model: Any) -> bool:
+    """Whether it is a model, and not just a description of one."""
+    return _is_named(model) or is_on_device(model)
+
+
+def tensors_of(model: Any) -> list[Any]:
+    """The parts of a model, or the one that it is."""
+    return list(_tensors(model).values()) if _is_named(model) else [model]
+
+
+def write_back(vector: Any, model: Any, layout: Layout) -> None:
     """`model` ← the values of `vector`, in place, in its own precision and on its own device."""
+    if isinstance(vector, DeviceVector):
+        for tensor, part in zip(_parts(model, layout), vector.tensors(layout.shapes.values()), strict=True):
+            tensor.detach().copy_(part.reshape(tensor.shape))
+        return
     for tensor, part in _targets(model, layout, vector):
         _assign(tensor, part)
 
@@ -77,8 +105,15 @@ def require_writable(model: Any, layout: Layout) -> None:
 def _targets(model: Any, layout: Layout, vector: Vector) -> list[tuple[Any, Vector]]:
     if not _is_named(model):
         return [(model, vector)]
+    return list(zip(_parts(model, layout), layout.split(vector).values(), strict=True))
+
+
+def _parts(model: Any, layout: Layout) -> list[Any]:
+    """What the model holds of each tensor of the layout."""
+    if not _is_named(model):
+        return [model]
     tensors = _tensors(model)
-    return [(tensors[name], part) for name, part in layout.split(vector).items()]
+    return [tensors[name] for name in layout.shapes]
 
 
 def _memory(tensor: Any) -> tuple[Any, ...] | None:

@@ -1,7 +1,13 @@
-"""What crosses from a device to the host: a number of entries, their positions and their values, in one transfer."""
+"""What crosses between a device and the host, and nothing else does.
+
+From the device: a number of entries, their positions and their values, in one transfer.
+"""
+
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from gammafl.core.device.vectors import Found
 
@@ -10,6 +16,16 @@ MOST = 1 << 30
 
 _without_static: set[str] = set()
 """Types of devices that have no `nonzero_static`."""
+
+
+def to_host(tensor: torch.Tensor) -> NDArray[Any]:
+    """The tensor's values on the host. Here the device is waited for."""
+    return tensor.cpu().numpy()
+
+
+def to_device(array: NDArray[Any], device: torch.device) -> torch.Tensor:
+    """The array's values on the device."""
+    return torch.from_numpy(np.ascontiguousarray(array)).to(device)
 
 
 class Crossing:
@@ -28,14 +44,14 @@ class Crossing:
         return cls(torch.cat([*heads, positions.to(torch.int32), values]), positions, mask, len(heads))
 
     def arrive(self, vector: torch.Tensor) -> tuple[Found, list[int]]:
-        """The entries and the facts, on the host: here the device is waited for."""
-        host = self._packed.cpu().numpy()
+        """The entries and the facts, on the host."""
+        host = to_host(self._packed)
         (count, *facts), entries = host[: self._facts].tolist(), host[self._facts :]
         room = len(entries) // 2
         if count > room:
             self._positions = nonzero(self._mask, count)
             both = torch.cat([self._positions.to(torch.int32), vector[self._positions].view(torch.int32)])
-            entries, room = both.cpu().numpy(), count
+            entries, room = to_host(both), count
         self._positions = self._positions[:count]
         indices, values = entries[:count].copy(), entries[room : room + count].copy()
         return (indices.view(np.uint32), values.view(np.float32)), facts

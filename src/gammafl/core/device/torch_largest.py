@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from gammafl.core.candidates import chosen, kth_between
-from gammafl.core.device.crossing import MOST, Crossing, nonzero
+from gammafl.core.device.crossing import MOST, Crossing, nonzero, to_device, to_host
 from gammafl.core.device.vectors import Found
 
 SAMPLE = 1 << 16
@@ -86,7 +86,7 @@ def _picks(bits: np.ndarray, kth: int, ties: int, wanted: int, key: int | None) 
 
 
 def _clear(vector: torch.Tensor, indices: np.ndarray) -> None:
-    vector.index_fill_(0, torch.from_numpy(indices.astype(np.int64)).to(vector.device), 0)
+    vector.index_fill_(0, to_device(indices.astype(np.int64), vector.device), 0)
 
 
 def _take_by_digits(vector: torch.Tensor, k: int, key: int | None) -> Found:
@@ -96,8 +96,8 @@ def _take_by_digits(vector: torch.Tensor, k: int, key: int | None) -> Found:
         part = vector[start : start + MOST]
         bits = _magnitudes(part)
         mask = bits > kth if kth == 0 else bits >= kth
-        where = nonzero(mask, int(mask.sum()))
-        both = torch.cat([where.to(torch.int32), part[where].view(torch.int32)]).cpu().numpy()
+        where = nonzero(mask, int(to_host(mask.sum())))
+        both = to_host(torch.cat([where.to(torch.int32), part[where].view(torch.int32)]))
         indices, values = np.split(both, 2)
         parts.append((indices.view(np.uint32) + np.uint32(start), values.view(np.float32)))
     indices, values = joined(parts)
@@ -118,7 +118,7 @@ def _kth_largest(vector: torch.Tensor, k: int) -> tuple[int, int]:
             digits = (bits >> shift) & ((1 << width) - 1)
             elsewhere = 1 << width
             counted = digits if above == 31 else torch.where((bits >> above) == prefix, digits, elsewhere)
-            counts += torch.bincount(counted, minlength=elsewhere + 1)[:elsewhere].cpu().numpy()
+            counts += to_host(torch.bincount(counted, minlength=elsewhere + 1)[:elsewhere])
         from_the_top = np.cumsum(counts[::-1])
         place = int(np.searchsorted(from_the_top, wanted))
         wanted -= int(from_the_top[place - 1]) if place else 0

@@ -5,7 +5,8 @@ than is expected. Only where the room was too small there is a second one. A bac
 for the number first, which is one more.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 
 from gammafl.core.arrays import Positions, Vector
 from gammafl.core.device import torch_largest
-from gammafl.core.device.crossing import MOST, Crossing
+from gammafl.core.device.crossing import MOST, Crossing, to_device, to_host
 from gammafl.core.device.vectors import DeviceVector, Found
 
 SPARE = 1.25
@@ -47,7 +48,7 @@ class TorchVector(DeviceVector):
         return self.tensor.numel()
 
     def host(self) -> Vector:
-        return np.array(self.tensor.cpu().numpy())
+        return np.array(to_host(self.tensor))
 
     def copy(self) -> "TorchVector":
         return TorchVector(self.tensor.clone())
@@ -58,13 +59,14 @@ class TorchVector(DeviceVector):
     def beside(self, values: Any) -> "TorchVector":
         if isinstance(values, TorchVector):
             return TorchVector(values.tensor.to(self.tensor.device))
-        tensor = values.detach() if isinstance(values, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(values))
-        return TorchVector.of(tensor.to(self.tensor.device))
+        if isinstance(values, torch.Tensor):
+            return TorchVector.of(values.to(self.tensor.device))
+        return TorchVector.of(to_device(values, self.tensor.device))
 
     def __getitem__(self, where: Any) -> Any:
         if isinstance(where, slice):
             return TorchVector(self.tensor[where])
-        return self.tensor[self._positions(where)].cpu().numpy()
+        return to_host(self.tensor[self._positions(where)])
 
     def __setitem__(self, where: Any, values: Any) -> None:
         target = self.tensor[where] if isinstance(where, slice) else None
@@ -84,7 +86,27 @@ class TorchVector(DeviceVector):
         return self
 
     def largest_magnitude(self) -> float:
-        return float(torch.linalg.vector_norm(self.tensor, float("inf"))) if self.size else 0.0
+        return float(to_host(torch.linalg.vector_norm(self.tensor, float("inf")))) if self.size else 0.0
+
+    def difference(self, before: Any, after: Any) -> float:
+        torch.sub(before.tensor, after.tensor, out=self.tensor)
+        return self.largest_magnitude()
+
+    def subtract_scaled(self, where: Any, values: Vector, weight: float) -> None:
+        step = self._values(values) * float(np.float32(weight))
+        if isinstance(where, slice):
+            self.tensor[where].sub_(step)
+        else:
+            positions = self._positions(where)
+            self.tensor[positions] = self.tensor[positions] - step
+
+    def clamp(self, most: float) -> None:
+        self.tensor.clamp_(-most, most)
+
+    def tensors(self, shapes: Iterable[tuple[int, ...]]) -> list[torch.Tensor]:
+        shapes = list(shapes)
+        parts = self.tensor.split([math.prod(shape) for shape in shapes])
+        return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
 
     def add_and_take_above(self, delta: DeviceVector, threshold: float) -> Found:
         """On what more than `MOST` elements are, part by part: torch counts in 32 bits."""
@@ -112,10 +134,10 @@ class TorchVector(DeviceVector):
         """In this vector's place; numbers stay as they are."""
         if isinstance(values, TorchVector):
             return values.tensor
-        return torch.from_numpy(np.ascontiguousarray(values)).to(self.tensor.device) if np.ndim(values) else values
+        return to_device(values, self.tensor.device) if np.ndim(values) else values
 
     def _positions(self, where: Positions) -> torch.Tensor:
-        return torch.from_numpy(np.asarray(where).astype(np.int64)).to(self.tensor.device)
+        return to_device(np.asarray(where).astype(np.int64), self.tensor.device)
 
 
 def _add_and_look(delta: torch.Tensor, residual: torch.Tensor, limit: float, room: int) -> Crossing:

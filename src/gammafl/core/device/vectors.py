@@ -6,6 +6,7 @@ it, so that no dense copy is made unless somebody asks for one. Nothing here nee
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,22 @@ class DeviceVector(ABC):
     @abstractmethod
     def largest_magnitude(self) -> float:
         """max |v_j|, 0 for an empty vector; infinite or NaN if any element is."""
+
+    @abstractmethod
+    def difference(self, before: Any, after: Any) -> float:
+        """self ← before − after, vectors in the same place; returns `largest_magnitude`."""
+
+    @abstractmethod
+    def subtract_scaled(self, where: Any, values: Vector, weight: float) -> None:
+        """self[where] ← self[where] − weight · values, with the roundings of `kernels.subtract_scaled`."""
+
+    @abstractmethod
+    def clamp(self, most: float) -> None:
+        """Sets elements beyond ±`most` to it."""
+
+    @abstractmethod
+    def tensors(self, shapes: Iterable[tuple[int, ...]]) -> list[Any]:
+        """Tensors of these shapes, one after the other, that share this vector's memory."""
 
     @abstractmethod
     def add_and_take_above(self, delta: "DeviceVector", threshold: float) -> Found:
