@@ -176,7 +176,7 @@ def test_a_whole_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
         execute(config(), path, resume=True)
 
 
-FASTER = {"threads": 2, "residual_memory_mb": 0, "checkpoint": {"every_seconds": 1000}}
+FASTER = {"threads": 2, "residual_memory_mb": 0, "device_memory_mb": 0, "checkpoint": {"every_seconds": 1000}}
 
 
 def test_only_speed_is_what_the_settings_for_speed_change(tmp_path: Path, unkilled: Path) -> None:

@@ -212,7 +212,7 @@ class PrivacySettings(Settings):
 
 Partition = LabelPartition | IidPartition | DirichletPartition | NaturalPartition | ContiguousPartition
 
-ONLY_SPEED = frozenset({"threads", "residual_memory_mb", "checkpoint.every_seconds"})
+ONLY_SPEED = frozenset({"threads", "residual_memory_mb", "device_memory_mb", "checkpoint.every_seconds"})
 """The settings that change how fast a run is and what memory it takes, and not a byte of what comes out: a run may go
 on with others, and is the same run."""
 
@@ -243,6 +243,18 @@ class RunConfig(Settings):
     )
     residual_memory_mb: float | None = Field(
         None, ge=0, description="memory for the clients' residuals; further ones are mapped from disk"
+    )
+    device: str = Field(
+        "cpu", min_length=1, description="where model, samples and local training are: cpu, cuda, cuda:1, mps, xpu, …"
+    )
+    precision: Literal["f32", "bf16", "f16"] = Field(
+        "f32", description="what local steps are computed in: as the weights are, or by torch's autocast"
+    )
+    device_memory_mb: float | None = Field(
+        None,
+        ge=0,
+        description="memory for the clients' residuals on the device; further ones are on the host, to which each "
+        "update of their clients is copied. Unset: all are on the device",
     )
     fast: bool = Field(
         True, description="compiled loops instead of torch's for models that have some; false: torch's alone"

@@ -40,6 +40,8 @@ class SimulationConfig(Settings):
     higher_is_better: bool = True
     buffers: str
     fast: bool = True
+    device: str = "cpu"
+    precision: Literal["f32", "bf16", "f16"] = "f32"
     averaging: Literal["tail", "exponential", "none"]
     evaluate_every: AtLeastOne
     data_digest: str = ""

@@ -73,7 +73,7 @@ def add_and_take_largest(delta: Vector, residual: Vector, k: int, key: int | Non
     missing = k - len(found[0])
     if missing == 0 or limits[0] == 0:
         return found
-    return _merged(found, _take_equal(residual, limits[0], missing, key) or _take_exactly(residual, missing, key))
+    return merged(found, _take_equal(residual, limits[0], missing, key) or _take_exactly(residual, missing, key))
 
 
 def _take_likely(delta: Vector, residual: Vector, k: int, key: int | None, limits: tuple[int, int]) -> Found:
@@ -103,7 +103,7 @@ def _drawn(key: int | None) -> Key:
     return key is not None, np.uint64(key or 0)
 
 
-def _merged(found: Found, more: Found) -> Found:
+def merged(found: Found, more: Found) -> Found:
     """Two sets of entries as one, in the order of their positions."""
     places = np.searchsorted(found[0], more[0])
     return np.insert(found[0], places, more[0]), np.insert(found[1], places, more[1])
@@ -169,7 +169,7 @@ def _take_exactly(vector: Vector, k: int, key: int | None) -> Found:
     above = _list_above(vector, kth)
     vector[above[0]] = 0
     equal = _take_equal(vector, kth, k - len(above[0]), key) if kth else None
-    return above if equal is None else _merged(above, equal)
+    return above if equal is None else merged(above, equal)
 
 
 @compiled

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gammafl.core.arrays import Vector
-from gammafl.core.device.vectors import on_host
+from gammafl.core.device.vectors import DeviceVector
 from gammafl.core.jit import compiled, compiled_reordering
 
 ONE = np.uint64(1)
@@ -50,7 +50,8 @@ def root_mean_square(vector: Vector, key: int) -> float:
     >>> root_mean_square(np.full(5000, 3, np.float32), key=0)
     3.0
     """
-    found = on_host(vector) if vector.size <= SHORT else vector[places(ENOUGH, vector.size, key)]
+    whole = vector.size <= SHORT and not isinstance(vector, DeviceVector)  # of a device, only a sample crosses
+    found = vector if whole else vector[places(min(ENOUGH, vector.size), vector.size, key)]
     return math.sqrt(sum_of_squares(found) / found.size) if found.size else 0.0
 
 

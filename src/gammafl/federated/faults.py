@@ -46,7 +46,7 @@ class Faulty(InProcess):
         if self._fates[client] != "not_finite":
             return super().upload(client, local, round_number)
         spoilt = local.delta.copy()
-        spoilt[0] = np.nan
+        spoilt[:1] = np.nan
         try:
             return super().upload(client, replace(local, delta=spoilt, largest=None), round_number)
         except DivergedError:

@@ -1,12 +1,15 @@
 """The memory of each client that ever took part; on disk what a budget leaves no room for."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from gammafl.core.arrays import Vector
+from gammafl.core.device.places import HOST_MEMORY, Place
+from gammafl.core.device.vectors import on_host
 from gammafl.core.errors import InputError
 from gammafl.core.memory import RESIDUAL
 from gammafl.core.method import Method
@@ -19,20 +22,35 @@ FILE_BYTES = 1 << 28
 """The most that a scratch file of short residuals holds: a process may have thousands of files open, not millions."""
 
 
+@dataclass
+class Room:
+    """Memory on a device for residuals."""
+
+    place: Place = HOST_MEMORY
+    budget_bytes: float = float("inf")
+
+
 class ResidualStore:
     """Client → its outbox, made when the client first takes part.
 
-    The first residuals that fit into `budget_bytes` are held in memory, further ones in files of `folder` that are
-    mapped into memory. The files are scratch: what outlives a process is the checkpoint.
+    The first residuals are on a device, as far as there is room `on_device`. The next ones that fit into `budget_bytes`
+    are held in memory, further ones in files of `folder` that are mapped into memory. The files are scratch: what
+    outlives a process is the checkpoint.
     """
 
     def __init__(
-        self, method: Method, dim: int, budget_bytes: float = float("inf"), folder: Path | None = None
+        self,
+        method: Method,
+        dim: int,
+        budget_bytes: float = float("inf"),
+        folder: Path | None = None,
+        on_device: Room | None = None,
     ) -> None:
         self.method = method
         self.dim = dim
         self.budget_bytes = budget_bytes
         self.folder = folder
+        self.on_device = on_device or Room()
         self.lost: dict[int, SparseUpdate] = {}
         """The last upload of each client whose last upload did not count; its residual holds it again."""
 
@@ -51,16 +69,16 @@ class ResidualStore:
 
     def residual(self, client: int) -> Vector:
         """What the client has not sent; zeros if that is nothing."""
-        return self.outbox(client).memory.state().get(RESIDUAL, np.zeros(self.dim, np.float32))
+        return on_host(self.outbox(client).memory.state().get(RESIDUAL, np.zeros(self.dim, np.float32)))
 
     def residuals(self) -> dict[int, Vector]:
         """The residual of each client that has one, for a checkpoint."""
         return self._vectors(RESIDUAL)
 
     def _vectors(self, name: str) -> dict[int, Vector]:
-        """What each client remembers under this name."""
+        """What each client remembers under this name, on the host."""
         states = {client: outbox.memory.state() for client, outbox in sorted(self._outboxes.items())}
-        return {client: state[name] for client, state in states.items() if state}
+        return {client: on_host(state[name]) for client, state in states.items() if state}
 
     def held(self) -> dict[str, Any]:
         """What a checkpoint keeps, by the names that `restore` takes it."""
@@ -87,6 +105,10 @@ class ResidualStore:
         return Outbox(self.method.memory.client(self.method, self.dim, state))
 
     def _zeros(self) -> Vector:
+        place, needed = self.on_device.place, 4 * self.dim
+        if not place.is_host and self.method.leaves_a_rest and needed <= self.on_device.budget_bytes:
+            self.on_device.budget_bytes -= needed
+            return cast(Vector, place.zeros(self.dim))
         self._count += 1
         fits = 4 * self.dim * self._count <= self.budget_bytes
         if fits or self.folder is None or not self.method.leaves_a_rest:  # zeros that nobody writes take no memory

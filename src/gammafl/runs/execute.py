@@ -41,7 +41,9 @@ def execute(
         if (summary := directory.summary()) is not None:
             return summary
     names = Names(config.task, config.method, label_of(config.method))
-    resources = Resources(config.threads, config.residual_memory_mb, config.checkpoint.every_seconds)
+    resources = Resources(
+        config.threads, config.residual_memory_mb, config.checkpoint.every_seconds, config.device_memory_mb
+    )
     with session(resources) as began:
         plan = make_plan(config, data_dir, progress.say)
         with on_disk(directory, config, plan, progress.say) as store:

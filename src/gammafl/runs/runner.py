@@ -1,13 +1,14 @@
 """The runner of all runs, of the command line and of `gf.simulate`: rounds, checkpoints, progress, summary."""
 
 import gc
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gammafl.core.errors import not_installed
+from gammafl.core.errors import not_installed, require
 
 try:
     import torch
@@ -15,11 +16,12 @@ except ModuleNotFoundError:
     raise not_installed("torch", "train") from None
 
 from gammafl.core import threads
+from gammafl.core.device.places import HOST_MEMORY
 from gammafl.federated import rounds
 from gammafl.federated.faults import carrier
 from gammafl.federated.plan import Plan
 from gammafl.federated.records import RoundRecord, Summary
-from gammafl.federated.residuals import ResidualStore
+from gammafl.federated.residuals import ResidualStore, Room
 from gammafl.federated.server import ServerState
 from gammafl.federated.summary import summarise
 from gammafl.federated.timing import Timing
@@ -37,11 +39,13 @@ class Resources:
     threads              clients that train at a time; None: one for each core
     residual_memory_mb   memory for the clients' residuals, further ones are on disk; None: all are in memory
     checkpoint_seconds   time between two checkpoints; 0: one after every round
+    device_memory_mb     memory for residuals on the task's device, further ones are on the host; None: all are there
     """
 
     threads: int | None = None
     residual_memory_mb: float | None = None
     checkpoint_seconds: float = 10.0
+    device_memory_mb: float | None = None
 
 
 @dataclass(frozen=True)
@@ -166,9 +170,17 @@ def run(
 
 
 def _residuals(plan: Plan, store: Store, resources: Resources) -> ResidualStore:
+    place, budget = getattr(plan.task, "place", HOST_MEMORY), resources.device_memory_mb
+    if not place.is_host and budget != 0:
+        require(
+            plan.method.on_device,
+            f"{plan.method.name} has no form for a device: device_memory_mb=0 copies each update from {place} to the"
+            " host, and compresses it there",
+        )
+    on_device = Room(place, math.inf if budget is None else 1e6 * budget)
     if resources.residual_memory_mb is None:
-        return ResidualStore(plan.method, plan.dim)
-    return ResidualStore(plan.method, plan.dim, 1e6 * resources.residual_memory_mb, store.scratch())
+        return ResidualStore(plan.method, plan.dim, on_device=on_device)
+    return ResidualStore(plan.method, plan.dim, 1e6 * resources.residual_memory_mb, store.scratch(), on_device)
 
 
 def _status(plan: Plan, names: Names, state: ServerState, record: RoundRecord, metric: float | None) -> Status:

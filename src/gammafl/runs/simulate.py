@@ -43,6 +43,7 @@ from gammafl.runs.identity import with_digests, without_addresses
 from gammafl.runs.progress import Logged, Progress, show_progress
 from gammafl.runs.runner import Names, OnRound, Resources, run, session
 from gammafl.runs.stores import InMemory, Store, on_disk
+from gammafl.tasks.device_replica import Precision
 from gammafl.tasks.flat_module import Buffers
 from gammafl.tasks.metrics import MetricChoice
 from gammafl.tasks.objective import Loss
@@ -98,6 +99,8 @@ def simulate(
     averaging: Literal["tail", "exponential", "none"] = "tail",
     seed: int = 0,
     fast: bool = True,
+    device: Any = None,
+    precision: Precision = "f32",
     # evaluation
     metric: MetricChoice = "accuracy",
     higher_is_better: bool = True,
@@ -111,6 +114,7 @@ def simulate(
     name: str = "custom",
     threads: int | None = None,
     residual_memory_mb: float | None = None,
+    device_memory_mb: float | None = None,
     checkpoint_seconds: float = 10.0,
     progress: bool = False,
     on_round: OnRound | None = None,
@@ -144,6 +148,9 @@ def simulate(
     averaging       of the server's model: over the last tenth of the rounds ("tail"), "exponential" or "none"
     fast            compiled loops instead of torch's for models that have some, see docs/convolutions.md; the same to
                     rounding
+    device          where model, samples and local training are, such as "cuda"; by default where the model is. Only
+                    what is sent crosses to the host (docs/devices.md)
+    precision       what local steps are computed in: "f32", or by torch's autocast "bf16" or "f16"
     metric          what is reported of the test set: "accuracy", "perplexity", "loss", a function of (outputs,
                     targets), or a table of several by name
     higher_is_better  whether more of a metric that is one's own function is better
@@ -158,6 +165,7 @@ def simulate(
     name            what the task is called in summaries and reports
     threads         clients that train at a time; by default one for each core
     residual_memory_mb  memory for the clients' residuals; further ones are on disk
+    device_memory_mb    memory for residuals on the device; further ones are on the host
     checkpoint_seconds  time between two checkpoints in `out`; 0: after every round
     progress        show a progress bar, or lines where there is no terminal
     on_round        a function that is called with the `gf.RoundRecord` of each round that is run
@@ -173,7 +181,7 @@ def simulate(
     >>> result.summary.rounds, len(result.rounds), result.rounds[-1].evaluated
     (20, 20, True)
     """
-    resources = _resources(threads, residual_memory_mb, checkpoint_seconds)
+    resources = _resources(threads, residual_memory_mb, checkpoint_seconds, device_memory_mb)
     require(isinstance(limits, Limits), f"limits must be gf.Limits(…), got {limits!r}")
     private = privacy is None or isinstance(privacy, Privacy)
     require(private, f"privacy must be gf.Privacy(clip=…, noise=…), got {privacy!r}")
@@ -193,6 +201,8 @@ def simulate(
             buffers=buffers,
             name=name,
             fast=fast,
+            device=device,
+            precision=precision,
         )
         chosen, gamma = resolve(method, keep=keep), as_stepsize(stepsize)
         of_server = as_server_optimizer(server_optimizer)
@@ -223,6 +233,8 @@ def simulate(
             "higher_is_better": higher_is_better,
             "buffers": buffers,
             "fast": fast,
+            "device": "cpu" if task.place.is_host else str(task.place.device),
+            "precision": precision,
             "averaging": averaging,
             "evaluate_every": evaluate_every,
             "faults": {} if faults is None else faults,
@@ -305,14 +317,14 @@ def _plan(
     )
 
 
-def _resources(threads: Any, residual_memory_mb: Any, checkpoint_seconds: Any) -> Resources:
+def _resources(threads: Any, residual_memory_mb: Any, checkpoint_seconds: Any, device_memory_mb: Any) -> Resources:
     whole = threads is None or (isinstance(threads, int) and not isinstance(threads, bool) and threads >= 1)
     require(whole, f"threads must be a whole number of at least 1, got {threads!r}")
-    named = {"residual_memory_mb": residual_memory_mb, "checkpoint_seconds": checkpoint_seconds}
-    for name, value in named.items():
-        fits = (name == "residual_memory_mb" and value is None) or (is_number(value) and value >= 0)
+    named = {"residual_memory_mb": residual_memory_mb, "device_memory_mb": device_memory_mb}
+    for name, value in {**named, "checkpoint_seconds": checkpoint_seconds}.items():
+        fits = (name in named and value is None) or (is_number(value) and value >= 0)
         require(fits, f"{name} must be a number of at least 0, got {value!r}")
-    return Resources(threads, residual_memory_mb, checkpoint_seconds)
+    return Resources(threads, residual_memory_mb, checkpoint_seconds, device_memory_mb)
 
 
 @contextmanager

@@ -30,7 +30,11 @@ def build_task(config: RunConfig, split: Split, data_dir: Path | None, say: Say)
         task.evaluation_samples = config.evaluation.samples
         task.fast = task.fast and config.fast
         _train_as_configured(task, config)
+        if (config.device, config.precision) != ("cpu", "f32"):
+            task.put_on(config.device, config.precision)
     else:
+        here = (config.device, config.precision) == ("cpu", "f32")
+        require(here, f"device and precision are for tasks that gf.torch_task makes; {config.task} trains by itself")
         plain = config.optimizer == LocalOptimizer() and config.proximal == 0
         require(plain, f"optimizer and proximal are for tasks that gf.torch_task makes; {config.task} trains by itself")
         require(

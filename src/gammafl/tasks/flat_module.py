@@ -1,4 +1,7 @@
-"""A torch module whose parameters are views of one flat vector: loading a model is one copy."""
+"""A torch module whose parameters are views of one flat vector: loading a model is one copy.
+
+Parameters in half precision stay as they are, beside the vector, which is of float32.
+"""
 
 import copy
 from collections.abc import Iterable
@@ -16,12 +19,14 @@ Buffers = Literal["refuse", "local", "travel"]
 switched off, so that every batch is normalised by its own; or they travel with the weights, uncompressed."""
 
 
+PRECISIONS = (torch.float32, torch.bfloat16, torch.float16)
+
 MOVES_BY_PARTS = "moves_by_parts"
 """A module has this attribute, and it is true, if nothing reads a parameter after its gradient is known."""
 
 
 class FlatModule:
-    """`module`, with its trainable parameters moved into `weights`.
+    """`module`, with its trainable parameters moved into `weights`, on the device that they are on.
 
     Where statistics travel, they are the end of `weights`; all other buffers stay as the module came with them.
     """
@@ -29,22 +34,45 @@ class FlatModule:
     def __init__(self, module: nn.Module, buffers: Buffers = "refuse") -> None:
         self.module = module
         self.parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
-        _refuse_unsupported(self.parameters)
+        device = _device_of(self.parameters)
         self.statistics = _statistics(module, buffers)
         self._tensors = [*self.parameters.values(), *self.statistics.values()]
         self._trained = list(self.parameters.values())
-        self.weights = torch.empty(sum(tensor.numel() for tensor in self._tensors))
+        self.weights = torch.empty(sum(tensor.numel() for tensor in self._tensors), device=device)
+        self._apart: list[tuple[torch.Tensor, torch.Tensor]] = []
+        """Tensors of another precision, each with its part of the weights."""
+
         for tensor, part in zip(self._tensors, _parts(self.weights, self._tensors), strict=True):
             part.copy_(tensor.detach())
-            tensor.data = part
+            if tensor.dtype == torch.float32:
+                tensor.data = part
+            else:
+                self._apart.append((tensor, part))
+        self._begun: torch.Tensor | None = None
         travelling = {id(tensor) for tensor in self.statistics.values()}
         self._fixed = [(buffer, buffer.clone()) for buffer in module.buffers() if id(buffer) not in travelling]
 
     @torch.no_grad()
-    def load(self, model: Vector) -> None:
+    def load(self, model: Vector | torch.Tensor) -> None:
         """The weights of `model`, and the other buffers as they came: nothing leaks between clients."""
-        self.weights.copy_(torch.from_numpy(model))
+        self.weights.copy_(model if isinstance(model, torch.Tensor) else torch.from_numpy(model))
+        if self._apart:
+            for tensor, part in self._apart:
+                tensor.copy_(part)
+            self.gather()
+            self._begun = self.weights.clone()  # what training starts from, which is rounded
         self.reset_buffers()
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all that travels is of float32."""
+        return not self._apart
+
+    @torch.no_grad()
+    def gather(self) -> None:
+        """`weights` ← what the tensors hold."""
+        for tensor, part in self._apart:
+            part.copy_(tensor)
 
     @torch.no_grad()
     def reset_buffers(self) -> None:
@@ -86,6 +114,16 @@ class FlatModule:
         """out = model − weights; returns its largest magnitude."""
         return kernels.difference(model, self.weights.numpy(), out)
 
+    @torch.no_grad()
+    def difference_on_device(self, model: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        """The same by torch, where the module is; the largest magnitude stays there too.
+
+        Tensors in half precision have changed from what they could hold of the model.
+        """
+        self.gather()
+        torch.sub(model if self._begun is None else self._begun, self.weights, out=out)
+        return torch.linalg.vector_norm(out, float("inf"))
+
 
 def plain_copy(module: nn.Module) -> nn.Module:
     """A copy without `torch.compile`'s wrappers, which train what they wrap but put `_orig_mod.` into its names.
@@ -115,12 +153,18 @@ def _parts(flat: torch.Tensor, tensors: Iterable[torch.Tensor]) -> list[torch.Te
     return [flat[start : (start := start + tensor.numel())].view(tensor.shape) for tensor in tensors]
 
 
-def _refuse_unsupported(parameters: dict[str, nn.Parameter]) -> None:
+def _device_of(parameters: dict[str, nn.Parameter]) -> torch.device:
+    """Where all are."""
     if not parameters:
         raise InputError("the model has no trainable parameters")
+    device = next(iter(parameters.values())).device
     for name, parameter in parameters.items():
-        if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
-            raise InputError(f"parameter {name!r} is {parameter.dtype} on {parameter.device}; need float32 on cpu")
+        if parameter.dtype not in PRECISIONS or parameter.device != device:
+            raise InputError(
+                f"parameter {name!r} is {parameter.dtype} on {parameter.device}; parameters are float32, bfloat16 or"
+                f" float16, and all on one device, here {device}"
+            )
+    return device
 
 
 def _statistics(module: nn.Module, buffers: Buffers) -> dict[str, torch.Tensor]:

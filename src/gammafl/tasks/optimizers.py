@@ -37,29 +37,43 @@ class LocalRule:
     text: str
     """The optimiser and its settings, for a learning rate of 1."""
 
-    def begin(self, parameters: Sequence[nn.Parameter], stepsize: float) -> "LocalSteps":
-        """The steps of a client in a round, from what the parameters hold now; the first is of `stepsize`."""
-        return LocalSteps(self, parameters, self.make(parameters, lr=stepsize))
+    def begin(self, parameters: Sequence[nn.Parameter], stepsize: float, scaled_on: str | None = None) -> "LocalSteps":
+        """The steps of a client in a round, from what the parameters hold now; the first is of `stepsize`.
+
+        With `scaled_on`, a type of devices, gradients are scaled up on their way through half precision.
+        """
+        return LocalSteps(self, parameters, self.make(parameters, lr=stepsize), scaled_on)
+
+
+LOSS_SCALE = 1024.0
+"""What a loss is multiplied by before float16 gradients are computed; a step whose gradients overflow is left out, and
+the next ones are multiplied by half."""
 
 
 class LocalSteps:
     """The steps of a client in a round."""
 
-    def __init__(self, rule: LocalRule, parameters: Sequence[nn.Parameter], optimizer: Optimizer) -> None:
+    def __init__(
+        self, rule: LocalRule, parameters: Sequence[nn.Parameter], optimizer: Optimizer, scaled_on: str | None = None
+    ) -> None:
         self._rule = rule
         self._parameters = parameters
         self._optimizer = optimizer
+        # made anew for each client and round, as all that local training remembers
+        self._scaler = torch.amp.GradScaler(scaled_on or "cpu", LOSS_SCALE, enabled=scaled_on is not None)
         self._start = [parameter.detach().clone() for parameter in parameters] if rule.proximal else []
 
     def take(self, loss: torch.Tensor, stepsize: float) -> None:
         """A step on loss(x) + μ/2·‖x − x_start‖²."""
-        loss.backward()
+        self._scaler.scale(loss).backward()
+        self._scaler.unscale_(self._optimizer)
         for parameter, start in zip(self._parameters, self._start, strict=False):
             if parameter.grad is not None:
                 parameter.grad.add_(parameter.detach() - start, alpha=self._rule.proximal)
         for group, rate in zip(self._optimizer.param_groups, self._rule.rates, strict=True):
             group["lr"] = rate * stepsize
-        self._optimizer.step()
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
         for parameter in self._parameters:
             parameter.grad = None
 
@@ -79,6 +93,11 @@ def local_rule(choice: OptimizerChoice, proximal: float, parameters: Sequence[nn
     if proximal == 0 and _is_plain_sgd(optimizer, parameters):
         return None
     return LocalRule(make, rates, float(proximal), " ".join(repr(optimizer).split()))
+
+
+def plain_rule() -> LocalRule:
+    """Plain SGD as a rule, for where its faster ways don't go."""
+    return LocalRule(torch.optim.SGD, (1.0,), 0.0, "sgd")
 
 
 def _make(choice: OptimizerChoice) -> Make:

@@ -182,7 +182,7 @@ class TensorSamples:
         return len(self.inputs)
 
     def batch(self, indices: Indices) -> Batch:
-        rows = torch.from_numpy(indices)
+        rows = torch.from_numpy(indices).to(self.inputs.device)
         return self.inputs[rows], self.targets[rows]
 
     def table(self) -> Table | None:

@@ -4,6 +4,7 @@ import copy
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -12,9 +13,12 @@ from torch import nn
 
 from gammafl.core import threads
 from gammafl.core.arrays import Vector
+from gammafl.core.device.places import Place, place_named
+from gammafl.core.device.torch_vectors import TorchVector
 from gammafl.core.errors import InputError, require
 from gammafl.federated import batch_draws as streams
 from gammafl.federated.task import Evaluation, LocalUpdate
+from gammafl.tasks.device_replica import DeviceReplica, Precision
 from gammafl.tasks.fast.convolutions.block import has_compiled
 from gammafl.tasks.fast.replicas import LARGE, Replica, Replicas, Training
 from gammafl.tasks.fast.softmax_regression import SoftmaxRegression, is_softmax_regression
@@ -23,11 +27,10 @@ from gammafl.tasks.metrics import MetricChoice, metrics_of, right_answers
 from gammafl.tasks.nested import Nested, leaves, mapped
 from gammafl.tasks.objective import Loss, Objective
 from gammafl.tasks.optimizers import LocalRule, OptimizerChoice, local_rule
+from gammafl.tasks.placed_samples import Placement
 from gammafl.tasks.samples import ImageSamples, Samples, Table, TensorSamples, batches
 
 FINGERPRINTED = 1000
-WEIGHTS = torch.float32
-"""The precision of all weights."""
 
 
 class TorchTask:
@@ -74,6 +77,8 @@ class TorchTask:
         self.initialise = initialise
         module = plain_copy(module)
         self.fast = fast
+        self._home = next(module.parameters(), torch.empty(0)).device
+        module = module.to("cpu")
         self._softmax = SoftmaxRegression(module) if is_softmax_regression(module, loss) else None
         self._start = FlatModule(module, buffers)
         self.tensors = shapes(self._start.parameters)
@@ -81,12 +86,13 @@ class TorchTask:
         self.optimizer: OptimizerChoice = None
         self.proximal = 0.0
         self._rule: LocalRule | None = None
-        self._replicas = Replicas(
-            lambda: Replica(self._start.module, self.objective, buffers, self._rule, self.fast),
-            large=self._start.weights.numel() >= LARGE,
-        )
+        self.place = Place()
+        self.precision: Precision = "f32"
+        self._placement: Placement | None = None
+        self._replicas = Replicas(self._replica, large=self._start.weights.numel() >= LARGE)
         self._initial = None if initialise else self._start.weights.numpy().copy()
         self._tables_made: dict[int, Table | None] = {}
+        self.put_on()
 
     def train_by(self, optimizer: OptimizerChoice = None, proximal: float = 0.0) -> None:
         """From now on clients train by this optimiser, plain SGD where it is None, and with FedProx's μ `proximal`."""
@@ -94,9 +100,42 @@ class TorchTask:
         self.optimizer, self.proximal = optimizer, proximal
         self._replicas.forget()
 
+    def put_on(self, device: Any = None, precision: Precision = "f32") -> None:
+        """From now on clients train there, by default where the module was, and steps are computed in `precision`."""
+        known = get_args(Precision)
+        require(precision in known, f"precision must be one of {', '.join(known)}, got {precision!r}")
+        self.place, self.precision = place_named(self._home if device is None else device), precision
+        self._placement = None if self.place.is_host else Placement(self.place.device)
+        self._replicas.forget()
+
+    @property
+    def _by_torch(self) -> bool:
+        """Whether torch's own operations train: on a device, or in another precision than float32."""
+        return not self.place.is_host or self.precision != "f32" or not self._start.is_exact
+
+    def _replica(self) -> Replica:
+        module, rule = self._start.module, self._rule
+        if not self._by_torch:
+            return Replica(module, self.objective, self.buffers, rule, self.fast)
+        device = self.place.device or torch.device("cpu")
+        return DeviceReplica(module, self.objective, self.buffers, rule, device, self.precision)
+
+    def _placed(self, model: Vector) -> Any:
+        """The model where copies of the module take it from."""
+        if not self._by_torch:
+            return model
+        return TorchVector(torch.from_numpy(model).to(self.place.device or "cpu", copy=True))
+
+    @property
+    def _threads(self) -> int:
+        return 1 if self._by_torch else threads.count()
+
     @property
     def arithmetic(self) -> str:
         """Whose loops compute. Others round differently."""
+        if self._by_torch:
+            kind = "cpu" if self.place.is_host else self.place.device.type
+            return f"torch on {kind}" + ("" if self.precision == "f32" else f" in {self.precision}")
         if self.fast and self._softmax is not None:
             return "compiled softmax regression"
         return "compiled convolutions" if self.fast and has_compiled(self._start.module) else "torch"
@@ -128,18 +167,27 @@ class TorchTask:
                 continue
             with torch.random.fork_rng(devices=[]):
                 batch = samples.batch(np.zeros(1, np.int64))
-                odd = [part.dtype for part in leaves(batch) if part.is_floating_point() and part.dtype != WEIGHTS]
-                if odd and not self._takes(*batch) and self._takes(*mapped(_converted, batch)):
-                    kind = str(odd[0]).removeprefix("torch.")
+                odd = [part.dtype for part in leaves(batch) if part.is_floating_point() and part.dtype != self._kind]
+                if odd and not self._takes(*batch) and self._takes(*mapped(self._converted, batch)):
+                    kind, wanted = (str(dtype).removeprefix("torch.") for dtype in (odd[0], self._kind))
+                    how = "array.astype(np.float32) or tensor.float()" if wanted == "float32" else f"tensor.{wanted}()"
                     raise InputError(
-                        f"{name} holds {kind} numbers, which a model of float32 weights can't be trained on: convert"
-                        " them, as by array.astype(np.float32) or tensor.float()"
+                        f"{name} holds {kind} numbers, which a model of {wanted} weights can't be trained on: convert"
+                        f" them, as by {how}"
                     )
+
+    @property
+    def _kind(self) -> torch.dtype:
+        """The precision of the weights."""
+        return next(iter(self._start.parameters.values())).dtype
+
+    def _converted(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(self._kind) if tensor.is_floating_point() else tensor
 
     def _takes(self, inputs: Nested, targets: Nested) -> bool:
         """Whether module and loss can be trained on such samples; a module may convert them itself."""
         try:
-            self.objective(self.module_with(self._start.weights.numpy()), inputs, targets)[0].backward()
+            self.objective(self.module_with(self._start.weights.numpy()).to("cpu"), inputs, targets)[0].backward()
         except (RuntimeError, ValueError, TypeError):
             return False
         return True
@@ -156,18 +204,23 @@ class TorchTask:
         self, clients: Sequence[int], model: Vector, stepsizes: Vector, rngs: Sequence[np.random.Generator]
     ) -> Iterator[LocalUpdate]:
         """As many clients at a time as there are threads, each with a random state of its own, such as for dropout."""
-        plain = self._softmax if self.fast and self._rule is None else None
+        plain = self._softmax if self.fast and self._rule is None and not self._by_torch else None
         if plain is not None and (tables := self._tables(clients, plain.features)) is not None:
             size = len(stepsizes) * self.batch_size
             draws = streams.integers(rngs, [self.client_sizes[client] for client in clients], size)
             yield from plain.train(tables, draws, model, stepsizes)
             return
         torch.set_num_threads(1)
+        start = self._placed(model)
         fetches = [
-            partial(self._fetch, self.clients[client], model, stepsizes, rngs, number)
+            partial(self._fetch, self._samples(self.clients[client]), start, stepsizes, rngs, number)
             for number, client in enumerate(clients)
         ]
-        yield from self._replicas.train(fetches, len(stepsizes), threads.count())
+        yield from self._replicas.train(fetches, len(stepsizes), self._threads)
+
+    def _samples(self, samples: Samples) -> Samples:
+        """The samples where the module is."""
+        return samples if self._placement is None else self._placement.of(samples)
 
     def _tables(self, clients: Sequence[int], features: int) -> list[Table] | None:
         """The clients' samples as plain arrays, if all have them with so many columns."""
@@ -181,7 +234,7 @@ class TorchTask:
         return found if len(found) == len(clients) else None
 
     def _fetch(
-        self, samples: Samples, model: Vector, stepsizes: Vector, rngs: Sequence[np.random.Generator], number: int
+        self, samples: Samples, model: Any, stepsizes: Vector, rngs: Sequence[np.random.Generator], number: int
     ) -> Training:
         """What a client trains on in a round, in one gather."""
         draws, rng = streams.drawn(rngs, number, len(samples), len(stepsizes) * self.batch_size)
@@ -194,13 +247,13 @@ class TorchTask:
 
         Random numbers, if the data set or the module draws some, are the same each time.
         """
-        parts = self._evaluation_batches()
-        at_once = min(threads.count(), len(parts))
+        parts, test, start = self._evaluation_batches(), self._samples(self.test), self._placed(model)
+        at_once = min(self._threads, len(parts))
         torch.set_num_threads(1)
         torch.default_generator.manual_seed(0)
         for replica in self._replicas.get(at_once):
-            replica.prepare(model)
-        jobs = (partial(self._evaluate, *self.test.batch(rows), number, len(rows)) for number, rows in enumerate(parts))
+            replica.prepare(start)
+        jobs = (partial(self._evaluate, *test.batch(rows), number, len(rows)) for number, rows in enumerate(parts))
         sums, outputs, targets = zip(*self._replicas.in_order(jobs, at_once), strict=True)
         loss, accuracy = (np.sum(sums, 0) / sum(map(len, parts))).tolist()
         first, *others = self.metrics.values(loss, accuracy, outputs, targets)
@@ -228,11 +281,7 @@ class TorchTask:
         module = copy.deepcopy(self._start.module)
         for tensor in [*module.parameters(), *module.buffers()]:
             tensor.data, tensor.grad = tensor.data.clone(), None
-        return module.eval()
-
-
-def _converted(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to(WEIGHTS) if tensor.is_floating_point() else tensor
+        return module.to(self._home).eval()
 
 
 def _seed_torch(rng: np.random.Generator) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # the command line looks at names without loading torch
     from torch.utils.data import DataLoader, Dataset
 
     from gammafl.federated.task import Task
+    from gammafl.tasks.device_replica import Precision
     from gammafl.tasks.flat_module import Buffers
     from gammafl.tasks.metrics import MetricChoice
     from gammafl.tasks.objective import Loss
@@ -58,6 +59,8 @@ def torch_task(
     buffers: "Buffers" = "refuse",
     name: str = "own",
     fast: bool = True,
+    device: Any = None,
+    precision: "Precision" = "f32",
 ) -> "TorchTask":
     """A task from any module and any torch data sets or loaders, one a client.
 
@@ -74,6 +77,8 @@ def torch_task(
     buffers            what becomes of running statistics, such as those of batch normalisation: "travel" sends them
                        with the weights, "local" switches them off
     fast               compiled loops instead of torch's for models that have some: the same to rounding
+    device             where model, samples and local training are, such as "cuda"; by default where the model is
+    precision          what steps are computed in: "f32", or by torch's autocast "bf16" or "f16"
 
     >>> import torch
     >>> data = torch.utils.data.TensorDataset(torch.randn(8, 3), torch.arange(8) % 2)
@@ -103,6 +108,7 @@ def torch_task(
         higher_is_better=higher_is_better,
         fast=fast,
     )
+    task.put_on(device, precision)
     if optimizer is not None or proximal:
         task.train_by(optimizer, proximal)
     task.check_precision()

@@ -1,0 +1,77 @@
+"""Samples on a device: data that is held as arrays is moved there once, and a batch is gathered there."""
+
+import weakref
+from typing import Any
+
+import numpy as np
+import torch
+
+from gammafl.tasks.nested import mapped
+from gammafl.tasks.samples import Batch, ImageSamples, Indices, Samples, TensorSamples
+
+
+class PlacedSamples:
+    """Any samples; a batch is made on the host, and moved."""
+
+    def __init__(self, samples: Samples, device: torch.device) -> None:
+        self._samples, self._device = samples, device
+        self.batch_by_batch = getattr(samples, "batch_by_batch", False)
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def batch(self, indices: Indices) -> Batch:
+        inputs, targets = mapped(lambda tensor: tensor.to(self._device), self._samples.batch(indices))
+        return inputs, targets
+
+
+class PlacedImages:
+    """Images as bytes on the device, which are normalised there."""
+
+    def __init__(self, samples: ImageSamples, images: torch.Tensor, labels: torch.Tensor) -> None:
+        self._chosen, self._images, self._labels = samples.chosen, images, labels
+        shape = (-1, 1, 1)
+        self._scale = torch.from_numpy(samples.normalise.scale).to(images.device).reshape(shape)
+        self._shift = torch.from_numpy(samples.normalise.shift).to(images.device).reshape(shape)
+
+    def __len__(self) -> int:
+        return len(self._chosen)
+
+    def batch(self, indices: Indices) -> Batch:
+        rows = torch.from_numpy(self._chosen[indices]).to(self._images.device)
+        return self._images[rows].float() * self._scale - self._shift, self._labels[rows]
+
+
+class Placement:
+    """Samples → the same on a device. Arrays that clients share are there once."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._made: dict[int, tuple[Any, Any]] = {}
+        self._arrays: dict[int, tuple[Any, torch.Tensor, torch.Tensor]] = {}
+
+    def of(self, samples: Samples) -> Samples:
+        if isinstance(samples, ImageSamples) and samples.augment is None:
+            return self._images(samples)
+        if not isinstance(samples, TensorSamples):
+            return PlacedSamples(samples, self._device)
+        found = self._made.get(id(samples))
+        if found is None or found[0]() is not samples:
+            placed = copy_of(samples, self._device)
+            found = self._made[id(samples)] = (weakref.ref(samples), placed)
+        return found[1]
+
+    def _images(self, samples: ImageSamples) -> PlacedImages:
+        held = self._arrays.get(id(samples.images))
+        if held is None or held[0] is not samples.images:
+            labels = torch.from_numpy(samples.labels.astype(np.int64)).to(self._device)
+            held = (samples.images, torch.from_numpy(samples.images).to(self._device), labels)
+            self._arrays[id(samples.images)] = held
+        return PlacedImages(samples, held[1], held[2])
+
+
+def copy_of(samples: TensorSamples, device: torch.device) -> PlacedSamples:
+    """Its tensors on the device."""
+    placed = TensorSamples.__new__(TensorSamples)
+    placed.inputs, placed.targets = samples.inputs.to(device), samples.targets.to(device)
+    return PlacedSamples(placed, device)
