@@ -28,11 +28,18 @@ def compress(
     dims: Annotated[str, typer.Option(help="Comma-separated numbers of elements.")] = "235690,10000000,124000000",
     threads: Annotated[str, typer.Option(help="Comma-separated numbers of threads.")] = "1,2",
     repeats: Repeats = 5,
+    device: Annotated[str | None, typer.Option(help="Measure on this device of torch's, such as cuda.")] = None,
+    kept: Annotated[float, typer.Option(min=0, max=1, help="With --device: the kept fraction.")] = 0.001,
 ) -> None:
     """Compression with error feedback: ours, torch's, and a memory copy."""
     need_torch()
     from benchmarks import compress as bench
+    from benchmarks import device as on_device
 
+    if device is not None:
+        for table in on_device.tables(numbers(dims, "--dims"), device, kept, repeats):
+            table.print()
+        return
     for table in bench.tables(numbers(dims, "--dims"), numbers(threads, "--threads"), repeats):
         table.print()
 

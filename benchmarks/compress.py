@@ -24,7 +24,6 @@ from benchmarks.measure import (
     verdict,
 )
 from gammafl.core import kernels, threads
-from gammafl.core.arrays import Vector
 from gammafl.core.compressors import HardThreshold, TopK
 from gammafl.paper.cost import FUSED, NAIVE_TOP_K, OUR_TOP_K
 from gammafl.report.tables import TextTable
@@ -90,7 +89,7 @@ def _against(ratio: float, wanted: float, dim: int, at_least_threads: int, count
 
 def _contenders(dim: int) -> dict[str, Work]:
     residual, update = residual_and_update(dim)
-    updates = (update, -update)
+    start, updates = torch.from_numpy(residual), (torch.from_numpy(update), torch.from_numpy(-update))
     largest = kernels.largest_magnitude(update)
     k = max(1, round(KEPT * dim))
     works: dict[str, Work] = {
@@ -100,9 +99,9 @@ def _contenders(dim: int) -> dict[str, Work]:
         CHECKED: alternating(HardThreshold(THRESHOLD), residual, update),
         OUR_TOP_K: alternating(TopK(KEPT), residual, update, largest),
         TORCH_TOP_K: lambda: torch.topk(torch.from_numpy(update).abs(), k),
-        NAIVE_TOP_K: _in_torch(lambda rest, update: _top_k(rest, update, k), residual, updates),
-        LEAN_TOP_K: _in_torch(lambda rest, update: _lean_top_k(rest + update, k), residual, updates),
-        NAIVE_HT: _in_torch(lambda rest, update: _above(rest + update), residual, updates),
+        NAIVE_TOP_K: in_torch(lambda rest, update: naive_top_k(rest, update, k), start, updates),
+        LEAN_TOP_K: in_torch(lambda rest, update: lean_top_k(rest + update, k), start, updates),
+        NAIVE_HT: in_torch(lambda rest, update: _above(rest + update), start, updates),
     }
     return works if dim > 1_000_000 else {name: repeated(work, REPEATED) for name, work in works.items()}
 
@@ -117,12 +116,14 @@ Selected = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """Indices and values of what is sent, and the rest."""
 
 
-def _in_torch(
-    select: Callable[[torch.Tensor, torch.Tensor], Selected], residual: Vector, updates: tuple[Vector, Vector]
+def in_torch(
+    select: Callable[[torch.Tensor, torch.Tensor], Selected],
+    residual: torch.Tensor,
+    updates: tuple[torch.Tensor, torch.Tensor],
 ) -> Work:
     """Error feedback: what `select` takes of residual and update is sent, the rest is the residual."""
-    turns = cycle([torch.from_numpy(update) for update in updates])
-    rest = torch.from_numpy(residual.copy())
+    turns = cycle(updates)
+    rest = residual.clone()
 
     def work() -> tuple[torch.Tensor, torch.Tensor]:
         nonlocal rest
@@ -132,7 +133,9 @@ def _in_torch(
     return work
 
 
-def _top_k(residual: torch.Tensor, update: torch.Tensor, k: int, beta: float = 1.0, gamma: float = 1.0) -> Selected:
+def naive_top_k(
+    residual: torch.Tensor, update: torch.Tensor, k: int, beta: float = 1.0, gamma: float = 1.0
+) -> Selected:
     """As people write it, after GRACE (Xu et al. 2021), whose form many have taken over: the residual is what is
     left when the message is taken apart again."""
     wanted = beta * residual + gamma * update
@@ -141,7 +144,7 @@ def _top_k(residual: torch.Tensor, update: torch.Tensor, k: int, beta: float = 1
     return indices, values, wanted - torch.zeros_like(wanted).scatter_(0, indices, values)
 
 
-def _lean_top_k(wanted: torch.Tensor, k: int) -> Selected:
+def lean_top_k(wanted: torch.Tensor, k: int) -> Selected:
     """With as few passes over memory as torch allows."""
     indices = torch.topk(wanted.abs(), k).indices
     rest = wanted.clone()

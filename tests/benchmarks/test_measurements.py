@@ -11,7 +11,20 @@ import pytest
 import torch
 
 import gammafl as gf
-from benchmarks import compress, context, density, growth, halved, hostile, measure, parts, scale, simulate, wire
+from benchmarks import (
+    compress,
+    context,
+    density,
+    device,
+    growth,
+    halved,
+    hostile,
+    measure,
+    parts,
+    scale,
+    simulate,
+    wire,
+)
 from benchmarks.measure import medians, show_seconds, verdict
 from benchmarks.ours import make_task
 from benchmarks.peers import work
@@ -31,8 +44,8 @@ def test_what_people_write_in_torch_selects_what_we_select() -> None:
     r, u = torch.from_numpy(residual), torch.from_numpy(delta)
     for ours, theirs in (
         (HardThreshold(measure.THRESHOLD), compress._above(r + u)),
-        (TopK(7), compress._top_k(r, u, 7)),
-        (TopK(7), compress._lean_top_k(r + u, 7)),
+        (TopK(7), compress.naive_top_k(r, u, 7)),
+        (TopK(7), compress.lean_top_k(r + u, 7)),
     ):
         memory = Residual(as_method(ours), 5000, residual.copy())
         update = memory.propose(delta, Moment())
@@ -236,3 +249,9 @@ def test_sign_flips_ruin_an_average_and_not_multi_krum() -> None:
 def test_a_state_with_residuals_in_bfloat16_takes_about_half() -> None:
     (_, whole), (_, half) = (halved.measured(how, 1, 0) for how in ("f32", "bf16"))
     assert 0.5 < half / whole < 0.6
+
+
+def test_a_device_is_measured_beside_a_copy_and_torch() -> None:
+    """Without a GPU, on the CPU's tensors."""
+    (table,) = device.tables([20_000], "cpu", 0.01, 1)
+    assert {row[0] for row in table.rows} >= {device.OURS, device.OUR_TOP_K, "torch.topk alone"}

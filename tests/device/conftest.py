@@ -9,6 +9,9 @@ from gammafl.core.arrays import Vector
 from gammafl.core.device import vectors
 from gammafl.core.device.torch_vectors import TorchVector
 
+Place = Callable[[Vector], TorchVector]
+"""Puts a vector on the device."""
+
 
 @pytest.fixture
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.device:
@@ -18,5 +21,5 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> t
 
 
 @pytest.fixture
-def place(device: torch.device) -> Callable[[Vector], TorchVector]:
+def place(device: torch.device) -> Place:
     return lambda vector: TorchVector(torch.from_numpy(vector).to(device, copy=True))

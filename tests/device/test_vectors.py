@@ -1,7 +1,5 @@
 """A vector on a device gives what the CPU's loops give, to the bit: positions, values and what is left."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
@@ -14,10 +12,10 @@ from gammafl.core.device import torch_largest
 from gammafl.core.device.torch_vectors import TorchVector
 from gammafl.core.device.vectors import DeviceVector
 from tests.core.test_largest import optimiser_like
+from tests.device.conftest import Place
 
 KINDS = ["sgd", "heavy tails", "lion", "lion, some rounds", "adamw", "mostly zeros", "one spike", "zeros", "embedding"]
 pytestmark = pytest.mark.device
-Place = Callable[[Vector], TorchVector]
 
 
 def same(found: tuple[np.ndarray, Vector], wanted: tuple[np.ndarray, Vector], left: DeviceVector, rest: Vector) -> None:
