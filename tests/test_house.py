@@ -11,6 +11,7 @@ ROOT = Path(gammafl.__file__).parent
 FLOORS = ["core", "methods", "config", "federated", "tasks", "runs", "flower", "report", "experiments", "paper", "cli"]
 """From the ground up."""
 
+TENSORS = ROOT / "core/device"
 FOR_ALL = {"seeds", "files"}
 
 
@@ -49,15 +50,32 @@ def test_every_room_has_a_rule_and_every_file_is_in_a_room() -> None:
 
 @pytest.mark.parametrize("room", ["core", "methods", "config", "federated", "files"])
 def test_the_lower_rooms_run_without_torch(room: str) -> None:
+    """But for what is loaded when somebody gives a tensor on a device: then torch is there."""
     for file in (ROOT / room).rglob("*.py"):
-        assert "torch" not in roots(file), file
+        assert file.parent == TENSORS or "torch" not in roots(file), file
 
 
-def roots(path: Path) -> set[str]:
+def test_what_needs_torch_is_loaded_when_a_tensor_is_there() -> None:
+    """Nothing of the lower rooms imports it when it is loaded itself."""
+    need = {file.stem for file in TENSORS.glob("*.py") if "torch" in roots(file, inside=False)}
+    assert need == {"crossing", "torch_vectors", "torch_largest", "triton_pass"}
+    for room in ("core", "methods", "config", "federated", "files"):
+        for file in (ROOT / room).rglob("*.py"):
+            named = {module.rpartition(".")[2] for module in modules(file, inside=False) if ".device." in module}
+            assert file.stem in need or not named & need, file
+
+
+def modules(path: Path, inside: bool = True) -> set[str]:
+    """The modules that a file imports from; also those that its functions import, if `inside`."""
+    tree = ast.parse(path.read_text())
+    nodes = list(ast.walk(tree)) if inside else tree.body
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return plain | {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
+
+
+def roots(path: Path, inside: bool = True) -> set[str]:
     """The packages that a file imports from."""
-    nodes = list(ast.walk(ast.parse(path.read_text())))
-    plain = {alias.name.split(".")[0] for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    return plain | {node.module.split(".")[0] for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
+    return {module.split(".")[0] for module in modules(path, inside)}
 
 
 def test_the_package_knows_neither_benchmarks_nor_tests() -> None:
