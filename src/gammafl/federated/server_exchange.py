@@ -61,8 +61,7 @@ class Arrival:
 
     def counted(self, weight: float = 0.0) -> Counted:
         """As the server's half of the memory sees it; `weight` is what it counts in the step of the model."""
-        who = self.answer.who
-        return Counted(f"{who.name} {who.incarnation}", self.update, weight, self.step, self.weight)
+        return Counted(self.answer.incarnation, self.update, weight, self.step, self.weight)
 
 
 class ExchangeFacts(Facts):
