@@ -147,11 +147,14 @@ class ServerExchange:
 
         `connected` are the addresses that are there, if the transport knows them: a client that came back under a new
         address then finds its receipt among those of absent clients. With `asks=False` no upload is expected.
+
+        With privacy nobody is sent the receipts of others: they tell who took part, and hold a checksum of what was
+        sent. A client that came back then sends its open upload again.
         """
         if asks:
             self.asked.add(address)
         receipt = self.receipts.receipt(address)
-        absent = [] if connected is None or receipt else self.receipts.absent(connected, MOST_ABSENT)
+        absent = [] if connected is None or receipt or self.privacy else self.receipts.absent(connected, MOST_ABSENT)
         return Offer(
             training=self.training,
             method=self.description,
