@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 import gammafl as gf
 from gammafl.config.layers import make_config
+from gammafl.core.lengths import MessageForm
+from gammafl.federated.allowance import Allowance
 from gammafl.federated.client import Report
 from gammafl.federated.exchange import Answer
 from gammafl.federated.level import EXPONENT, FACTOR, Controller, Sent
@@ -100,6 +102,38 @@ def test_one_client_that_sends_everything_moves_the_scale_no_more_than_one_that_
     observe(everything, 4, (1.0, None), (0.01, None), (0.01, None))
     observe(much, 4, (0.04, None), (0.01, None), (0.01, None))
     assert everything.state() == much.state()
+
+
+HOSTILE = {
+    "everything": (1.0, 80_000),
+    "everything in few bytes": (1.0, 300),
+    "nothing": (0.0, 20),
+    "bytes": (1e-4, 80_000),
+}
+"""What one client in five sends in each round: the kept fraction of 20,000 entries, and bytes."""
+
+
+@pytest.mark.parametrize("sent", HOSTILE)
+@pytest.mark.parametrize("target", ["keep", "bytes", "bytes at level run"])
+def test_one_hostile_client_in_five_leaves_the_others_about_five_eighths_to_five_fourths_of_the_plan(
+    target: str, sent: str
+) -> None:
+    """h of the clients that count four times the others leave them 1/(1 + 3h), and 1/(1 − h) if they send nothing."""
+    dim, rounds, (kept, size) = 20_000, 1000, HOSTILE[sent]
+    method = gf.top_k(keep=0.01) if target == "bytes" else gf.gamma_fedht(keep=0.01, level="run")
+    schedule, form = gf.Schedule(0.1, rounds), MessageForm(dim)
+    plan = 600 if "bytes" in target else 0.01
+    budget = Allowance(5 * rounds * 600, [1.0] * rounds, form, 5) if "bytes" in target else None
+    level = Controller(method, dim, schedule, rounds, budget)
+    others: list[float] = []
+    for t in range(1, rounds + 1):
+        told = 0.01 if level.scale == 0 else 0.01 * level.scale**-2.0  # fewer entries exceed a higher threshold
+        one = told if level.keep is None else level.keep
+        honest = Sent(min(one, 1.0), Report(1.0), form.smallest + round(3 * one * dim))
+        others.append(honest.payload_bytes if "bytes" in target else honest.kept)
+        level.observe(schedule.moment(t, level.scale), [*[honest] * 4, Sent(kept, Report(1.0), size)])
+    share = float(np.mean(others)) / plan
+    assert 1 / (1 + 3 / 5) - 0.03 < share < 1 / (1 - 1 / 5) + 0.03
 
 
 @pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf, "0.5", True])

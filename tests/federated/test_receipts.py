@@ -69,7 +69,8 @@ def test_a_replay_is_refused_and_the_next_upload_is_not() -> None:
     assert "came after" in str(receipts.refusal(SENDER, 2))
     assert receipts.refusal(SENDER, 1) is not None
     assert receipts.refusal(SENDER, 3) is None
-    assert receipts.refusal(Sender("4", "first"), 2) is None
+    assert receipts.refusal(Sender("3", "second"), 2) is None
+    assert receipts.refusal(Sender("4", "first"), 2) is not None  # the state of client 3 under another name
 
 
 def test_an_address_is_known_by_whoever_answered_last() -> None:

@@ -499,6 +499,10 @@ def test_an_app_of_flowers_old_api_is_told_what_to_do(tmp_path: Path, caplog: py
 # --- states ---------------------------------------------------------------------------------------------------
 
 
+WORD = "0123456789abcdef"
+"""As a server's name for its training."""
+
+
 def test_the_end_of_a_training_takes_the_clients_states_with_it(tmp_path: Path) -> None:
     for ends in (False, True):
         grid = InProcessGrid(app_of(down, [gammafl.flower.compress(tmp_path)]), 3)
@@ -516,14 +520,32 @@ def test_states_of_old_trainings_go_when_another_begins_and_the_new_ones_stay(tm
 
 
 def test_only_files_of_ours_are_ever_removed(tmp_path: Path) -> None:
-    folder = states.folder_of(tmp_path, "t")
+    folder, own = states.folder_of(tmp_path, WORD), tmp_path / "training-data"
     folder.mkdir()
+    own.mkdir()
     for name in ("0.state", "0.lock", "0.state.damaged-12ab", "notes.txt"):
         (folder / name).write_text("")
+    (folder / "1.state").symlink_to(tmp_path / "that is not there")
     (tmp_path / "training-notes.txt").write_text("a file, not a folder")
-    assert [gone.training for gone in states.clean(tmp_path, days=0)] == ["t"]
+    (own / "best.model").write_text("in a folder that is no training of ours")
+    assert [gone.training for gone in states.clean(tmp_path, days=0)] == [WORD]
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
     assert (tmp_path / "training-notes.txt").exists()
+    assert (own / "best.model").exists()
+
+
+def test_states_of_a_client_that_trains_at_the_moment_stay(tmp_path: Path) -> None:
+    """Another training begins meanwhile, or somebody cleans: what the client computes could not be stored."""
+
+    def cleaned(record: ArrayRecord, partition: int) -> dict[str, Any]:
+        assert states.clean(tmp_path, days=0, most_bytes=0) == []
+        return down(record, partition)
+
+    grid = InProcessGrid(app_of(cleaned, [gammafl.flower.compress(tmp_path)]), 3)
+    wrapped = gammafl.flower.Compressed(FedAvg(), method="top-k")
+    wrapped.start(grid, copy.deepcopy(MODEL), 2)
+    assert [len(record["clients"]) for record in wrapped.history] == [3, 3]
+    assert len(states.clean(tmp_path, days=0)) == 1
 
 
 def test_simulated_clients_keep_their_states_in_a_temporary_directory_that_all_workers_share(

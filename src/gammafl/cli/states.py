@@ -60,7 +60,12 @@ def clean(
     ]
     for place, training in gone:
         print(f"removed {place / training.path.name}: {training.clients} clients, {_size_and_age(training)[0]}")
-    if not gone:
+    busy = [
+        training for place in _places(directory) for training in states.trainings(place) if states.in_use(training.path)
+    ]
+    for training in busy:
+        print(f"kept {training.path}: a client trains there at the moment")
+    if not gone and not busy:
         print("nothing to remove")
 
 

@@ -11,7 +11,7 @@ exponent oscillates: a small change of λ releases what has gathered just under 
 Where a run has a byte budget (`config/budget.py`), bytes are the target in place of `keep`. At level "run" `spent` and
 `left` are bytes of an upload. All other methods, and the warm-up, are told how much to keep (`Moment.keep`):
 
-    keep·d = left / (bytes of an entry in the last round)
+    keep·d = left / (bytes of an entry in the last round, the median of its uploads)
 
 which corrects itself: `left` is what the budget still has, by the weights of the rounds that are left. Level "run"
 alone would miss the budget of a short run. So no upload of it is longer than four times what is left for one, which
@@ -40,7 +40,11 @@ from gammafl.files.reading import Count, Facts, checked
 
 EXPONENT = 0.02
 FACTOR = 4.0
-"""No upload counts more than so many times the plan or the round's median, and no round is thought farther from it."""
+"""No upload counts more than so many times the round's median, and no round is thought farther from the plan."""
+
+USUAL = 2.0
+"""So many times what is left for an upload count in any case, since in some rounds few clients send most. With 2.5 or
+more, one hostile client in five could leave the others less than 1/(1 + 3/5) of the plan (docs/levels.md)."""
 
 LANDING, EARLY_LANDING = 0.02, 0.1
 """The last part of a run with a byte budget, in which uploads are told how much to keep: a tenth where the run is off
@@ -169,12 +173,13 @@ class Controller:
     def _steered(self, level: RunLevel, moment: Moment, uploads: Sequence[Sent]) -> dict[str, Any]:
         """What level "run" remembers of the round: its scale first of all."""
         state, plan = self._state, level.keep
-        spent, found = _spent([upload.kept for upload in uploads], plan), list[float]()
+        left = (plan * self._rounds - state.spent) / max(1, self._rounds - state.rounds)
+        due = min(max(left, plan / FACTOR), FACTOR * plan)
+        spent, found = _spent([upload.kept for upload in uploads], plan, due), list[float]()
         if state.scale > 0:
             ratio = self._ratio_of_bytes(uploads)
             if ratio is None:
-                left = (plan * self._rounds - state.spent) / max(1, self._rounds - state.rounds)
-                ratio = spent / min(max(left, plan / FACTOR), FACTOR * plan)
+                ratio = spent / due
             change = min(max(ratio, 1 / FACTOR), FACTOR) ** EXPONENT if level.steers else 1.0
             scale = state.scale * change
         else:
@@ -198,7 +203,7 @@ class Controller:
         left = self._left_for_an_upload()
         if left is None:
             return None
-        mean = sum(upload.payload_bytes for upload in uploads) / max(1, len(uploads))
+        mean = self._charged(uploads) / max(1, len(uploads))
         return mean / max(left, 1.0) if uploads else 1.0
 
     def _spending(self, uploads: Sequence[Sent]) -> Spending | None:
@@ -207,8 +212,9 @@ class Controller:
         if allowance is None or before is None:
             return None
         form, sent = allowance.form, self._charged(uploads)
-        entries = sum(upload.kept for upload in uploads) * (form.dim - form.whole)
-        entry_bytes = max(0.0, sent - len(uploads) * form.smallest) / entries if entries else before.entry_bytes
+        size = form.dim - form.whole
+        each = [max(0, one.payload_bytes - form.smallest) / (one.kept * size) for one in uploads if one.kept * size]
+        entry_bytes = median(each) if each else before.entry_bytes
         spent, closed, rounds = before.bytes + sent, self._state.rounds + 1, self._rounds
         off = abs(allowance.unplanned(spent, closed)) > OFF * allowance.total
         landing = max(1.0, (EARLY_LANDING if off else LANDING) * rounds)
@@ -222,7 +228,7 @@ class Controller:
     def _charged(self, uploads: Sequence[Sent]) -> int:
         """The bytes of the round's uploads, where no client alone can use up what the others may send."""
         sizes = [upload.payload_bytes for upload in uploads]
-        most = FACTOR * max(median(sizes or [0]), self._left_for_an_upload() or 0.0)
+        most = max(FACTOR * median(sizes or [0]), USUAL * (self._left_for_an_upload() or 0.0))
         least = 0 if self._allowance is None else self._allowance.form.most_bytes(1)
         return sum(min(size, max(int(most), least)) for size in sizes)
 
@@ -261,9 +267,9 @@ class Controller:
             self._state = state
 
 
-def _spent(kept: Sequence[float], plan: float) -> float:
-    """What the uploads of a round kept on average, where no client alone can make it large."""
+def _spent(kept: Sequence[float], plan: float, due: float) -> float:
+    """What the uploads of a round kept on average, where no client alone can make it large; `due` is what they may."""
     if not kept:
         return plan
-    most = FACTOR * max(plan, median(kept))
+    most = max(USUAL * due, FACTOR * median(kept))
     return sum(min(one, most) for one in kept) / len(kept)

@@ -1,9 +1,9 @@
 """What the server remembers of its clients' uploads, so that none counts twice and a lost one can be told.
 
 A client numbers its uploads. It calls itself by a name that outlives restarts, such as its partition, and by an
-incarnation: a random word that it keeps beside its residual. The two together are the sender of an upload. The name is
-public and proves nothing: whoever uses a name with another incarnation is another sender, and takes nothing from the
-first. The incarnation is a secret between a client and its server.
+incarnation: a random word that it keeps beside its residual. The incarnation is the sender of an upload, and a secret
+between a client and its server. The name is public and proves nothing: whoever uses a name with another incarnation is
+another sender, and takes nothing from the first; a client whose state lies under another name is the one it was.
 """
 
 import hashlib
@@ -18,10 +18,11 @@ Address = int | str
 """Where a client answers from: a node of the network, or a name that the transport vouches for."""
 
 
-class Sender(NamedTuple):
-    """Who made an upload."""
+@dataclass(frozen=True)
+class Sender:
+    """Who made an upload: two with one incarnation are the same, whatever they call themselves."""
 
-    name: str
+    name: str = field(compare=False)
     incarnation: str
 
 
@@ -63,8 +64,8 @@ class Receipts:
     def table(self) -> dict[str, Any]:
         """All of it as plain values, for a checkpoint."""
         return {
-            "at": [[address, *sender] for address, sender in self._at.items()],
-            "last": [[*sender, *last, self._homes[sender]] for sender, last in self._last.items()],
+            "at": [[address, who.name, who.incarnation] for address, who in self._at.items()],
+            "last": [[who.name, who.incarnation, *last, self._homes[who]] for who, last in self._last.items()],
             "owners": [[name, *owner] for name, owner in self._owners.items()],
         }
 

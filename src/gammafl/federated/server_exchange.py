@@ -61,8 +61,7 @@ class Arrival:
 
     def counted(self, weight: float = 0.0) -> Counted:
         """As the server's half of the memory sees it; `weight` is what it counts in the step of the model."""
-        who = self.answer.who
-        return Counted(f"{who.name} {who.incarnation}", self.update, weight, self.step, self.weight)
+        return Counted(self.answer.incarnation, self.update, weight, self.step, self.weight)
 
 
 class ExchangeFacts(Facts):
@@ -148,11 +147,14 @@ class ServerExchange:
 
         `connected` are the addresses that are there, if the transport knows them: a client that came back under a new
         address then finds its receipt among those of absent clients. With `asks=False` no upload is expected.
+
+        With privacy nobody is sent the receipts of others: they tell who took part, and hold a checksum of what was
+        sent. A client that came back then sends its open upload again.
         """
         if asks:
             self.asked.add(address)
         receipt = self.receipts.receipt(address)
-        absent = [] if connected is None or receipt else self.receipts.absent(connected, MOST_ABSENT)
+        absent = [] if connected is None or receipt or self.privacy else self.receipts.absent(connected, MOST_ABSENT)
         return Offer(
             training=self.training,
             method=self.description,
