@@ -14,6 +14,7 @@ from gammafl.experiments.rows import Row, Rows
 from gammafl.experiments.runner import order_of
 from gammafl.paper.catalogue import STUDIES
 from gammafl.paper.cost import FUSED, NAIVE_TOP_K, OUR_TOP_K
+from gammafl.paper.setting import READINGS
 
 Figures = Callable[[Mapping[str, str], int], dict[str, Any]]
 Curve = Callable[[Mapping[str, str], int], dict[str, list[float]]]
@@ -147,6 +148,46 @@ def test_averaging_follows_the_averaged_model() -> None:
     worse: Figures = lambda cell, seed: accuracy({})(cell, seed) | {"averaged": 0.5 + noise(seed)}  # noqa: E731
     found = doctored("averaging", "logistic-fmnist", worse)
     assert set(found.values()) == {FAILS}
+
+
+def near(cyclic: float, spread: float = 0.001) -> Figures:
+    """FedAVG so many points from the paper with a cyclic partition, three points below it with the other."""
+
+    def figures(cell: Mapping[str, str], seed: int) -> dict[str, Any]:
+        paper = {"5": 0.7536, "2": 0.6575}[cell["classes"]]
+        value = paper + (cyclic if cell["partition"] == "cyclic" else -3.0) / 100
+        value -= 0.01 * (cell["sampler"] == "replacement")
+        value += spread * (-1) ** seed
+        return {"metric": "accuracy", "evaluations": 112, **dict.fromkeys(READINGS, value)}
+
+    return figures
+
+
+def test_setting_names_the_nearest_one_and_needs_seeds_that_agree() -> None:
+    rows = invented("setting", "cnn-cifar10", near(0.0), lambda cell, seed: {}, 4)
+    found = verdicts(STUDIES["setting"].claims, rows)
+    assert len(found) == len(READINGS)
+    assert {verdict.answer for verdict in found} == {HOLDS}
+    assert all(part.part.label.startswith("cyclic, epochs-fixed nearer than") for v in found for part in v.parts)
+    noisy: Figures = lambda cell, seed: near(-2.9, 0.03 * noise(len(str(cell)), 1.0))(cell, seed)  # noqa: E731
+    assert set(doctored("setting", "cnn-cifar10", noisy).values()) == {OPEN}
+    assert set(doctored("setting", "cnn-cifar10", near(0.0), seeds=1).values()) == {OPEN}
+
+
+def test_setting_says_for_each_reading_whether_the_papers_number_is_within_the_interval() -> None:
+    rows = invented("setting", "cnn-cifar10", near(0.0), lambda cell, seed: {}, 4)
+    table = STUDIES["setting"].tables[0](rows)
+    assert table is not None
+    assert table.columns[1:] == ["paper", "final", "mean of the last", "averaged model", "best of 112"]
+    marks = {line[0]: {text[-1] for text in line[2:]} for line in table.rows}
+    assert {name for name, mark in marks.items() if mark == {"✓"}} == {
+        "#C=5, cyclic, epochs-fixed",
+        "#C=2, cyclic, epochs-fixed",
+    }
+    assert sum(mark == {"✗"} for mark in marks.values()) == 6
+    single = STUDIES["setting"].tables[0](invented("setting", "cnn-cifar10", near(0.0), lambda cell, seed: {}, 1))
+    assert single is not None
+    assert {text[-10:] for line in single.rows for text in line[2:]} == {"[one seed]"}
 
 
 def losses(power: float, top_k: float) -> Figures:

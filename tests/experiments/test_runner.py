@@ -92,6 +92,16 @@ def test_a_study_stopped_in_the_middle_keeps_what_is_finished(tmp_path: Path) ->
     assert len(after) == 6
 
 
+def test_a_study_runs_seed_by_seed_and_followers_after_their_leaders(tmp_path: Path) -> None:
+    """So that a study that is stopped early has seen the whole grid as often as time allowed."""
+    hears = Hears()
+    run_campaign(campaign(tmp_path, seeds=(1, 0)), hears)
+    ended = [line for line in hears.said if re.match(r"\d+/\d+ ", line)]
+    wanted = [(method, seed) for seed in (1, 0) for method in METHODS["method"]]
+    for line, (method, seed) in zip(ended, wanted, strict=True):
+        assert re.search(f"-{method}-.*seed{seed}", line)
+
+
 def test_a_run_that_was_begun_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     """Its ledger has every round once: none is lost, none is run twice."""
     eager = TINY | {"iterations": 20, "checkpoint": {"every_seconds": 0.0}}

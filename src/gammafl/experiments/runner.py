@@ -59,11 +59,15 @@ class Campaign:
         return {path: row.diverged for path, row in self.ended.items() if row.diverged}
 
     def ready(self) -> list[StudyJob]:
-        """The jobs that can start now, were not handed out before and are not finished; leaders come first."""
+        """The jobs that can start now, were not handed out before and are not finished.
+
+        Seed by seed, so that the whole grid is seen early; leaders come first.
+        """
         from gammafl.experiments.trial_runs import training_job
 
         make, new = self.study.make_job or training_job, []
-        for trial in sorted(self.trials, key=lambda trial: trial.leader is not None):
+        seeds = self.options.seeds
+        for trial in sorted(self.trials, key=lambda trial: (seeds.index(trial.seed), trial.leader is not None)):
             leader = self._leader_row(trial)
             if trial in self.jobs or (trial.leader and (leader is None or leader.diverged)):
                 continue

@@ -6,8 +6,8 @@ from gammafl.experiments.grid import Study
 from gammafl.experiments.labels import label
 from gammafl.experiments.levels import USUALLY_QUICK, classes, methods, tasks
 from gammafl.experiments.row_charts import intervals_of
-from gammafl.experiments.rows import Rows, Samples
-from gammafl.paper.printed import PAPER_ACCURACY, Sent, printed
+from gammafl.experiments.rows import Rows
+from gammafl.paper.printed import PAPER_ACCURACY, over_paper, printed
 from gammafl.paper.shared import MINI, TASKS
 
 
@@ -25,18 +25,13 @@ def _gains(rows: Rows) -> list[Part]:
     ]
 
 
-def _off(rows: Rows, key: str, place: Place, paper: Sent) -> Samples:
-    """How far from the paper's accuracy."""
-    return rows.by_seed(key, **place).each(lambda value: abs(value - paper.accuracy / 100))
-
-
 def _nearer(rows: Rows) -> list[Part]:
     """|last − paper| − |averaged − paper|: above 0 where the averaged model is the nearer one."""
     parts = []
     for place in rows.cells("classes", "method"):
         if paper := printed(rows, place):
-            last, averaged = (_off(rows, key, place, paper) for key in ("last_mean", "averaged"))
-            parts.append(Part(_word(place), 100 * (last - averaged), unit="points nearer"))
+            last, averaged = (over_paper(rows, key, place, paper).each(abs) for key in ("last_mean", "averaged"))
+            parts.append(Part(_word(place), last - averaged, unit="points nearer"))
     return parts
 
 
