@@ -36,7 +36,7 @@ def campaign(out: Path, name: str = "table3", **changes: Any) -> Campaign:
 
 def stored(one: Campaign) -> Path:
     """Writes its rows as the command does; returns the directory."""
-    path = study_directory(one.options.out, one.whole, "logistic-mini", one.options.quick)
+    path = study_directory(one.options, one.whole, "logistic-mini")
     rows = all_rows(one.whole, one.rows("logistic-mini"), kept_rows(one.whole, "logistic-mini", one.options))
     write_study(path, one.whole, rows)
     return path
@@ -260,6 +260,45 @@ def test_rows_are_added_to_a_study_and_none_is_lost(tmp_path: Path) -> None:
     assert [(row.cell["method"], row.seed) for row in rows.all] == [
         ("gamma-fedht", 0), ("top-k", 0), ("fedavg", 0), ("fedavg", 1),
     ]  # fmt: skip
+
+
+def planned(name: str, **only: list[str]) -> dict[str, dict[str, Any]]:
+    """Method → settings of its run in the preset, of a study on the small task."""
+    settings = {**TINY, "preset": "dagc-code"}
+    plan = plan_campaign(STUDIES[name], Options(Path("nowhere"), (0,), only=MINI | only, settings=settings))
+    return {dict(trial.cell)["method"]: trial_config(trial).model_dump() for trial in plan.trials}
+
+
+def test_a_study_in_a_preset_varies_what_it_varies_and_takes_the_rest_from_it() -> None:
+    """Both scopes are shown where a study has both, also where one of them was asked for; else Top-k is per tensor."""
+    for only in ({}, {"method": ["gamma-fedht", "top-k"]}):
+        found = planned("table3", classes=["3"], **only)
+        assert all(
+            config["partition"] == {"kind": "labels", "classes": 3, "scheme": "cyclic"} for config in found.values()
+        )
+        assert {config["sampler"] for config in found.values()} == {"epochs-fixed"}
+        assert found["top-k"]["compression"] == {}
+    assert planned("table3")["top-k per tensor"]["compression"] == {"scope": "tensor"}
+    assert planned("fig4")["top-k"]["compression"] == {"scope": "tensor"}
+    assert planned("fig4")["gamma-fedht"]["compression"] == {}
+
+
+def test_levels_that_say_another_partition_keep_it_in_a_preset() -> None:
+    settings = {"preset": "dagc-code"}
+    plan = plan_campaign(STUDIES["fig2"], Options(Path("nowhere"), (0,), only=MINI, settings=settings))
+    kinds = {dict(trial.cell)["data"]: trial_config(trial).partition.model_dump() for trial in plan.trials}
+    assert kinds == {"IID": {"kind": "iid"}, "non-IID": {"kind": "labels", "classes": 2, "scheme": "cyclic"}}
+
+
+def test_results_in_a_preset_have_a_place_of_their_own_and_say_so(tmp_path: Path) -> None:
+    plain, preset = campaign(tmp_path), campaign(tmp_path, settings={**TINY, "preset": "dagc-code"})
+    for one in (plain, preset):
+        run_campaign(one, Silent())
+    assert stored(plain) != (path := stored(preset)) == tmp_path / "table3-logistic-mini-dagc-code-quick"
+    assert "table3: logistic-mini, dagc-code, 2 seeds" in (path / "tables.md").read_text()
+    assert "preset = dagc-code" in (path / "tables.md").read_text()
+    again = campaign(tmp_path, settings={**TINY, "preset": "dagc-code"})
+    assert run_campaign(again, Silent()) == 0
 
 
 def test_rows_of_other_settings_are_not_mixed(tmp_path: Path) -> None:

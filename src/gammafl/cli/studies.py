@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gammafl.cli.layers import Budget, Config, DataDir, Link, Set, Task, base_settings, short_name
+from gammafl.cli.layers import Budget, Config, DataDir, Link, Preset, Set, Task, base_settings, short_name
 from gammafl.cli.parsing import command_again, need_torch, numbers, told_how_to_go_on, words
 from gammafl.core.errors import InputError
 from gammafl.core.names import did_you_mean
@@ -27,6 +27,7 @@ def study(
     only: Annotated[
         list[str] | None, typer.Option(metavar="FACTOR=LEVEL,…", help="Only these levels; may be repeated.")
     ] = None,
+    preset: Preset = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of all runs.")
     ] = None,
@@ -50,13 +51,15 @@ def study(
         return
     declared = study_named(name)
     from gammafl.config.layers import parse_settings
+    from gammafl.config.presets import PRESET
     from gammafl.experiments.runner import Options, plan_campaign
 
     seed_list = tuple(numbers(seeds, "--seeds", 0)) if seeds else ()
     chosen = asked_for(declared, only or [])
     if task:
         chosen["task"] = [*chosen.get("task", []), *check_tasks(declared, words(task))]
-    options = Options(out, seed_list, quick, jobs, chosen, parse_settings(set_ or []), collect, data_dir)
+    changes = {**({PRESET: preset} if preset else {}), **parse_settings(set_ or [])}
+    options = Options(out, seed_list, quick, jobs, chosen, changes, collect, data_dir)
     campaign = plan_campaign(declared, options)
     need_torch()
     run_and_show(campaign, command_again())
@@ -76,6 +79,7 @@ def pareto(
     budget: Budget = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small size, to see it work; proves nothing.")] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each in a process.")] = os.cpu_count() or 1,
+    preset: Preset = None,
     config: Config = None,
     set_: Set = None,
     out: Annotated[Path | None, typer.Option(help="Directory; a new one in runs/ by default.")] = None,
@@ -83,17 +87,19 @@ def pareto(
     data_dir: DataDir = None,
 ) -> None:
     """Which method needs the fewest bytes? Accuracy against measured bytes, for methods at several kept fractions."""
-    base = base_settings("pareto", task, config, set_, {"link": link, "budget": budget}, {"keep": "--keep"})
+    from gammafl.methods.registry import methods_in
+
+    chosen, given = methods_in(methods), {"link": link, "budget": budget}
+    base = base_settings("pareto", task, config, set_, given, {"keep": "--keep"}, preset, chosen)
     from gammafl.experiments import pareto as study
     from gammafl.experiments.runner import Options, plan_campaign
-    from gammafl.methods.registry import methods_in
     from gammafl.runs.directory import free_directory
 
     try:
         keeps = [float(word) for word in words(keep)] if keep else []
     except ValueError:
         raise InputError(f"--keep takes fractions, such as --keep 0.001,0.01; got {keep!r}") from None
-    declared = study.pareto(base, methods_in(methods), keeps)
+    declared = study.pareto(base, chosen, keeps)
     path = out or free_directory(Path("runs"), f"pareto-{short_name(base['task'])}")
     seed_list = tuple(numbers(seeds, "--seeds", 0)) if seeds else ()
     campaign = plan_campaign(declared, Options(path, seed_list, quick, jobs, collect=collect, data_dir=data_dir))
@@ -182,7 +188,7 @@ def run_and_show(campaign: "Campaign", go_on_with: str, own: dict[str, Any] | No
         if not made:
             raise InputError(f"nothing of {campaign.study.name} is finished in {options.runs}")
     for task, rows in made.items():
-        path = study_directory(options.out, campaign.whole, task, options.quick)
+        path = study_directory(options, campaign.whole, task)
         everything = all_rows(campaign.whole, rows, kept_rows(campaign.whole, task, options))
         if own:
             everything = replace(everything, settings={**everything.settings, **own})

@@ -22,7 +22,7 @@ def titled(text: str = "", seeds: bool = True) -> Callable[[Rows], str]:
     """'table3: logistic-fmnist, 10 seeds'."""
 
     def title(rows: Rows) -> str:
-        about = [rows.task, text, rows.seeds_in_words() if seeds else ""]
+        about = [rows.about, text, rows.seeds_in_words() if seeds else ""]
         return f"{rows.study}: {', '.join(filter(None, about))}"
 
     return title

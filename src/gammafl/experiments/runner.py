@@ -5,8 +5,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from gammafl.config.presets import PRESET, check_preset
 from gammafl.core.errors import DivergedError, InputError
 from gammafl.experiments.grid import TASK, Study, StudyJob, Trial
+from gammafl.experiments.levels import in_preset
 from gammafl.experiments.rows import Row, Rows, levels_of
 from gammafl.runs.progress import Overall, Progress
 
@@ -148,10 +150,14 @@ def plan_campaign(study: Study, options: Options) -> Campaign:
     if study.run_by:
         raise InputError(f"{study.name} is not run by the package; in a clone of the repository, run: {study.run_by}")
     seeds = options.seeds or (study.quick_seeds if options.quick else study.seeds)
-    study.check_changes(options.settings)
-    chosen = study.restricted(options.only, options.quick)
-    trials = list(chosen.trials(seeds, options.quick, options.settings))
+    changes = {**options.settings}
+    preset = changes.pop(PRESET, None)
+    study.check_changes(changes)
+    chosen = (in_preset(study, preset) if preset else study).restricted(options.only, options.quick)
+    trials = list(chosen.trials(seeds, options.quick, changes))
     campaign = Campaign(chosen, study, trials, replace(options, seeds=tuple(seeds)))
+    for task in campaign.tasks:
+        check_preset(preset, task)
     kept = [row for task in campaign.tasks for row in kept_rows(study, task, campaign.options).all]
     campaign.kept = {(tuple(row.cell.items()), row.seed): row for row in kept}
     return campaign
