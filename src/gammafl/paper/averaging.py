@@ -1,7 +1,7 @@
 """The server's averaged model against its last one, for every method: a gain without traffic, and is it the paper's?"""
 
 from gammafl.experiments.claims import Claim, Part, Place
-from gammafl.experiments.columns import GridTable, spread
+from gammafl.experiments.columns import READINGS, READINGS_NOTE, GridTable
 from gammafl.experiments.grid import Study
 from gammafl.experiments.labels import label
 from gammafl.experiments.levels import USUALLY_QUICK, classes, methods, tasks
@@ -54,13 +54,8 @@ AVERAGING = Study(
     tables=(
         GridTable(
             ("classes", "method"),
-            (
-                spread("final", "final"),
-                spread("last_mean", "mean of the last"),
-                spread("averaged", "averaged model"),
-                PAPER_ACCURACY,
-            ),
-            "averaged: mean of the server's models over the last tenth of the rounds; ± over seeds",
+            (*READINGS, PAPER_ACCURACY),
+            f"{READINGS_NOTE}. Averaged over the last tenth of the rounds",
             head="method",
             name=_word,
         ),
