@@ -190,6 +190,35 @@ def test_setting_says_for_each_reading_whether_the_papers_number_is_within_the_i
     assert {text[-10:] for line in single.rows for text in line[2:]} == {"[one seed]"}
 
 
+def further(worth: float, bytes_of_shifts: float, down: float, off: float) -> Figures:
+    """The others `worth` points above FedAVG; bytes as shares of FedAVG's; `off` the budget, in per cent."""
+
+    def figures(cell: Mapping[str, str], seed: int) -> dict[str, Any]:
+        method = cell["method"]
+        value = 0.8 + noise(seed, 0.01) + (method != "fedavg") * (worth / 100 + noise(seed + len(method)))
+        up = 1.0 if method == "fedavg" else bytes_of_shifts if "fedht-s" in method else 0.01
+        sent = 1e8 * (1 + noise(seed, 0.01))
+        return {
+            "metric": "accuracy", "last_mean": value, "averaged": value + 0.01,
+            "uplink_bytes_per_client": up * sent, "dense_bytes_per_client": sent,
+            "downlink_bytes_per_client": (down if "both" in method else 1.0) * sent,
+            "uplink_bytes": 3.5e6 * (1 + off / 100 + noise(seed, 0.001)),
+        }  # fmt: skip
+
+    return figures
+
+
+@pytest.mark.parametrize(
+    ("invented_runs", "expected"),
+    [(further(0.0, 0.003, 0.005, 0.1), HOLDS), (further(-1.0, 0.02, 0.5, 10.0), FAILS)],
+)
+def test_beyond_follows_accuracies_bytes_and_budget(invented_runs: Figures, expected: str) -> None:
+    found = doctored("beyond", "logistic-fmnist", invented_runs)
+    assert found.pop("The averaged model is more accurate than the raw one, for every method and #C") == HOLDS
+    assert len(found) == 8
+    assert set(found.values()) == {expected}
+
+
 def losses(power: float, top_k: float) -> Figures:
     def figures(cell: Mapping[str, str], seed: int) -> dict[str, Any]:
         name, _, multiple = cell["curve"].partition(" ")

@@ -10,13 +10,14 @@ import pytest
 
 import gammafl as gf
 from gammafl.cli.studies import asked_for, redraw
-from gammafl.config.layers import make_config
+from gammafl.config.layers import make_config, result_settings
+from gammafl.experiments import trial_runs
 from gammafl.experiments.claims import verdicts
 from gammafl.experiments.grid import Study, Trial
 from gammafl.experiments.rows import Row, Rows, training_curve
 from gammafl.experiments.runner import Campaign, Options, plan_campaign, run_campaign
-from gammafl.experiments.store import all_rows, kept_rows, load_rows, study_directory, write_study
-from gammafl.experiments.trial_runs import run_name, training_job, trial_config
+from gammafl.experiments.store import all_rows, kept_rows, load_rows, rows_by_run, study_directory, write_study
+from gammafl.experiments.trial_runs import TrainingJob, run_name, training_job, trial_config
 from gammafl.federated.records import RoundRecord
 from gammafl.paper.catalogue import STUDIES
 from gammafl.runs.directory import RunDirectory
@@ -236,6 +237,33 @@ def test_a_study_whose_rows_are_there_runs_nothing_without_its_runs(tmp_path: Pa
     assert run_campaign(again, hears) == 0
     assert hears.said == ["table3: 6 runs, 6 finished; nothing to run"]
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_study_takes_runs_from_the_rows_of_another(tmp_path: Path) -> None:
+    """By their names, and so that they count later without the other's rows."""
+    one = campaign(tmp_path / "first")
+    run_campaign(one, Silent())
+    rows = rows_by_run([stored(one)], STUDIES)
+    other = campaign(tmp_path / "second", "averaging", rows=rows)
+    assert run_campaign(other, Silent()) == 0
+    assert other.rows("logistic-mini").by_seed("last_loss") == one.rows("logistic-mini").by_seed("last_loss")
+    write_study(tmp_path / "second/averaging-logistic-mini-quick", other.whole, other.rows("logistic-mini"))
+    assert run_campaign(campaign(tmp_path / "second", "averaging"), Silent()) == 0
+
+
+def test_rows_of_an_earlier_version_are_not_taken_for_runs_of_the_same_name(tmp_path: Path) -> None:
+    old = Row("logistic-mini-fedavg-seed0", {"task": "logistic-mini", "classes": "2", "method": "fedavg"}, 0, {})
+    write_study(tmp_path, STUDIES["table3"], Rows("table3", {f: [x] for f, x in old.cell.items()}, [old]))
+    assert rows_by_run([tmp_path], STUDIES) == {}
+
+
+def test_a_setting_that_is_new_in_a_later_version_does_not_change_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = training_job(next(STUDIES["table3"].trials((0,))), None, Path(), None)
+    before = job.config_digest
+    monkeypatch.setattr(trial_runs, "result_settings", lambda config: {**result_settings(config), "new": 1})
+    assert job.config_digest == before
+    other = TrainingJob(make_config(job.config.model_dump(exclude_none=True), {"iterations": 5}), job.path)
+    assert other.config_digest != before
 
 
 def test_a_row_of_another_configuration_is_run_again(tmp_path: Path) -> None:

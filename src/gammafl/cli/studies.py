@@ -33,33 +33,38 @@ def study(
     ] = None,
     out: Annotated[Path, typer.Option(help="Where runs and results are kept.")] = Path("runs/studies"),
     collect: Annotated[bool, typer.Option("--collect", help="Run nothing: show what is finished.")] = False,
+    rows: Annotated[
+        list[Path] | None, typer.Option(metavar="DIR", help="Take runs from these results, too; may be repeated.")
+    ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Take the data set from this directory.")] = None,
 ) -> None:
     """A figure or table of the paper: run what is missing, say which claims hold, draw it.
 
     Exit code 1 if training diverged in some run; the others are shown.
     """
-    from gammafl.paper.catalogue import STUDIES, study_named
+    from gammafl.paper.catalogue import KNOWN, STUDIES, study_named
 
     if name == "list":
         from gammafl.report.tables import TextTable
 
-        rows = [[s.name, s.title, ", ".join(s.tasks) or "–"] for s in STUDIES.values()]
+        lines = [[s.name, s.title, ", ".join(s.tasks) or "–"] for s in STUDIES.values()]
         others = [f"{s.name} with: {s.run_by}" for s in STUDIES.values() if s.run_by]
         note = "; ".join(["run one with: gammafl study NAME", *others])
-        TextTable("studies", ["name", "what it shows", "tasks"], rows, note, True).print()
+        TextTable("studies", ["name", "what it shows", "tasks"], lines, note, True).print()
         return
     declared = study_named(name)
     from gammafl.config.layers import parse_settings
     from gammafl.config.presets import PRESET
     from gammafl.experiments.runner import Options, plan_campaign
+    from gammafl.experiments.store import rows_by_run
 
     seed_list = tuple(numbers(seeds, "--seeds", 0)) if seeds else ()
     chosen = asked_for(declared, only or [])
     if task:
         chosen["task"] = [*chosen.get("task", []), *check_tasks(declared, words(task))]
     changes = {**({PRESET: preset} if preset else {}), **parse_settings(set_ or [])}
-    options = Options(out, seed_list, quick, jobs, chosen, changes, collect, data_dir)
+    known = rows_by_run(rows or [], KNOWN)
+    options = Options(out, seed_list, quick, jobs, chosen, changes, collect, data_dir, known)
     campaign = plan_campaign(declared, options)
     need_torch()
     run_and_show(campaign, command_again())

@@ -29,6 +29,8 @@ class Options:
     settings: Mapping[str, Any] = field(default_factory=dict)
     collect: bool = False
     data_dir: Path | None = None
+    rows: Mapping[str, Row] = field(default_factory=dict)
+    """Run → row, of other studies: a run of the same name is not run again."""
 
     @property
     def runs(self) -> Path:
@@ -102,15 +104,17 @@ class Campaign:
         return self._row_of(self.jobs.get(Trial(trial.leader, trial.seed, {}))) if trial.leader else None
 
     def _kept(self, trial: Trial, job: StudyJob) -> Row | None:
-        """The row that is there already, if it is of this run.
+        """The row that is there already, if it is of this run; or that of another study.
 
         Of a converted row only the name tells, whose words version 0.1 had in another order.
         """
         row = self.kept.get((trial.cell, trial.seed))
-        if row is None or row.diverged:
-            return None
-        same_words = sorted(row.run.split("-")) == sorted(job.path.name.split("-"))
-        return row if (row.config == job.config_digest if row.config else same_words) else None
+        if row is not None and not row.diverged:
+            same_words = sorted(row.run.split("-")) == sorted(job.path.name.split("-"))
+            if row.config == job.config_digest if row.config else same_words:
+                return row
+        other = self.options.rows.get(job.path.name)
+        return other and replace(other, config=job.config_digest)
 
     def unfinished(self) -> int:
         """Runs that are left; a follower without a name yet counts as one."""

@@ -10,7 +10,7 @@ from gammafl.config.presets import PRESET
 from gammafl.core.errors import InputError
 from gammafl.experiments.claims import Verdict, verdicts
 from gammafl.experiments.grid import Study
-from gammafl.experiments.rows import FILE, Rows, joined, read_rows, write_rows
+from gammafl.experiments.rows import FILE, Row, Rows, joined, read_rows, write_rows
 from gammafl.experiments.runner import order_of
 from gammafl.report.charts import Chart, save
 from gammafl.report.tables import TextTable
@@ -47,6 +47,15 @@ def load_rows(path: Path, studies: Studies) -> tuple[Study, Rows]:
     with reading(path):
         rows = read_rows(path, factors)
     return studies[rows.study], rows
+
+
+def rows_by_run(paths: Sequence[Path], studies: Studies) -> dict[str, Row]:
+    """Run → row, of the finished runs in these directories.
+
+    Without those of version 0.1: a run's name says how it differs from its task's preset, and presets were others then.
+    """
+    rows = [row for path in paths for row in load_rows(path, studies)[1].finished]
+    return {row.run: row for row in rows if row.config}
 
 
 @contextmanager
