@@ -10,6 +10,7 @@ import pytest
 
 from gammafl.experiments.claims import FAILS, HOLDS, OPEN, Claim, Part, beats, close_to, judge, sends_less, verdicts
 from gammafl.experiments.grid import Trial
+from gammafl.experiments.intervals import seeds_to_decide
 from gammafl.experiments.rows import Row, Rows
 from gammafl.experiments.runner import order_of
 from gammafl.paper.catalogue import STUDIES
@@ -70,6 +71,23 @@ def test_among_many_parts_it_takes_more_to_refute() -> None:
     doubtful, clear = {0: -1.0, 1: -1.4, 2: -0.6}, {0: 1.0, 1: 1.1, 2: 0.9}
     assert judge(asked(doubtful), NOTHING).answer == FAILS
     assert judge(asked(doubtful, *[clear] * 9), NOTHING).answer == OPEN
+
+
+def test_what_is_open_says_how_many_seeds_would_decide_it_and_what_is_decided_does_not() -> None:
+    """With that many values of the same mean and spread the interval is on one side, with one fewer it is not."""
+    values = {0: 1.5, 1: -0.5, 2: 0.5, 3: 0.9}
+    (part,) = judge(asked(values), NOTHING).parts
+    count = seeds_to_decide(part.part.values, 0.0)
+    assert count is not None
+    assert part.text().endswith(f"open: about {count} seeds would decide")
+    spread, middle = np.std([*values.values()], ddof=1), np.mean([*values.values()])
+    for seeds, decided in ((count, HOLDS), (count - 1, OPEN)):
+        drawn = np.random.default_rng(0).standard_normal(seeds)
+        drawn = middle + spread * (drawn - drawn.mean()) / drawn.std(ddof=1)
+        assert judge(asked(dict(enumerate(drawn))), NOTHING).answer == decided
+    assert "would decide" not in judge(asked({0: 1.0, 1: 1.1, 2: 0.9}), NOTHING).parts[0].text()
+    assert "would decide" not in judge(asked({0: 1.0}), NOTHING).parts[0].text()
+    assert judge(asked({0: 1.0, 1: -1.0}), NOTHING).parts[0].text().endswith("more than 1,000 seeds would decide")
 
 
 def two(first: float, second: float, key: str = "last_mean", metric: str = "accuracy") -> Rows:
