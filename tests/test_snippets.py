@@ -34,7 +34,12 @@ from gammafl.paper.catalogue import study_named
 from gammafl.tasks.data.catalogue import dataset_named
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "results/README.md", *sorted(ROOT.glob("docs/*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(ROOT.glob("results/*.md")),
+    *sorted(ROOT.glob("docs/*.md")),
+]
 PAGES += sorted(ROOT.glob("examples/**/*.md"))
 COMMAND = re.compile(r"(?:[A-Z_]+=\S+ )*(gammafl|make|python|pip|flwr|flower-superlink|flower-supernode) ")
 QUICK = [["tasks"], ["methods"], ["calibrate"], ["data", "list"], ["study", "list"], ["run", "logistic-mini"]]
