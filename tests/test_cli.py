@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,34 @@ def test_a_budget_is_kept_by_run_and_compare_and_a_wrong_one_is_one_line(
         code, _, err = gammafl("run", "logistic-mini", *QUICK, "--budget", wrong, "--out", "x", capsys=capsys)
         assert code != 0
         assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(("method", "scope"), [("fedavg", {}), ("top-k", {"scope": "tensor"})])
+def test_a_run_records_what_a_preset_amounts_to_and_what_is_said_beside_it_wins(
+    method: str, scope: dict[str, str], in_tmp: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = ["--preset", "dagc-code", "--method", method, "--set", "weights=paper", "--out", "run"]
+    assert gammafl("run", "logistic-mini", *told, *QUICK, capsys=capsys)[0] == 0
+    config = tomllib.loads((in_tmp / "run/config.toml").read_text())
+    assert config["partition"] == {"kind": "labels", "classes": 2, "scheme": "cyclic"}
+    assert (config["sampler"], config["weights"], config["compression"]) == ("epochs-fixed", "paper", scope)
+
+
+def test_a_comparison_in_a_preset_tells_each_method_what_it_has(
+    in_tmp: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = ["--preset", "dagc-code", "--methods", "gamma-fedht,top-k", "--jobs", "1", "--out", "c"]
+    assert gammafl("compare", "logistic-mini", *told, *QUICK, capsys=capsys)[0] == 0
+    configs = [tomllib.loads(path.read_text()) for path in in_tmp.glob("c/runs/*/config.toml")]
+    assert {config["method"]: config["compression"].get("scope") for config in configs} == {
+        "gamma-fedht": None,
+        "top-k": "tensor",
+    }
+    assert {config["partition"]["scheme"] for config in configs} == {"cyclic"}
+
+
+def test_the_list_of_tasks_names_the_presets(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "dagc-code" in gammafl("tasks", capsys=capsys)[1]
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("runn", "run"), ("data lst", "list")])
@@ -256,6 +285,14 @@ MISTAKES = {
         "/dev/full",
     ),
     "option": ("run logistic-mini --metod ht", "--method"),
+    "preset": ("run logistic-mini --preset dagc-cod", "did you mean 'dagc-code'"),
+    "a preset of other tasks": ("run vgg11s-pacs --preset dagc-code", "is for cnn-cifar10, logistic-fmnist"),
+    "a study's preset": ("study table3 --preset dagc-cod", "did you mean 'dagc-code'"),
+    "a preset of other studies": (
+        "study setting --preset dagc-code",
+        "compares different settings of partition.scheme",
+    ),
+    "a preset of no run": ("study theory --preset dagc-code", "there is nothing to --set"),
     "study": ("study tabel3", "did you mean 'table3'"),
     "study's task": ("study table3 --task logistic-mnist", "did you mean 'logistic-fmnist'"),
     "study's factor": ("study table3 --only clases=2", "did you mean 'classes'"),

@@ -34,7 +34,12 @@ from gammafl.paper.catalogue import study_named
 from gammafl.tasks.data.catalogue import dataset_named
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "results/README.md", *sorted(ROOT.glob("docs/*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(ROOT.glob("results/*.md")),
+    *sorted(ROOT.glob("docs/*.md")),
+]
 PAGES += sorted(ROOT.glob("examples/**/*.md"))
 COMMAND = re.compile(r"(?:[A-Z_]+=\S+ )*(gammafl|make|python|pip|flwr|flower-superlink|flower-supernode) ")
 QUICK = [["tasks"], ["methods"], ["calibrate"], ["data", "list"], ["study", "list"], ["run", "logistic-mini"]]
@@ -149,7 +154,7 @@ def check_gammafl(arguments: list[str], may_be_a_name: bool) -> None:
     command, given = parsed(cli.app, arguments, may_be_a_name)
     if command in ("run", "compare") and given["config"] is None:
         methods = check_methods(methods_in(given.get("method") or given.get("methods") or "gamma-fedht"))
-        make_config(*layers(given["task"], None, given["set_"]), {"method": methods[-1]})
+        make_config(*layers(given["task"], None, given["set_"], given["preset"], methods[-1:]), {"method": methods[-1]})
     elif command == "pareto":
         options = {name: given[name] for name in ("link", "budget")}
         base = base_settings("pareto", given["task"], None, given["set_"], options)
@@ -159,6 +164,7 @@ def check_gammafl(arguments: list[str], may_be_a_name: bool) -> None:
         seeds = tuple(numbers(given["seeds"], "--seeds", 0)) if given["seeds"] else ()
         chosen, settings = asked_for(study, given["only"] or []), parse_settings(given["set_"] or [])
         chosen |= {"task": check_tasks(study, words(given["task"]))} if given["task"] else {}
+        settings |= {"preset": given["preset"]} if given["preset"] else {}
         plan_campaign(study, Options(Path("runs"), seeds, given["quick"], 1, chosen, settings))
     elif command == "get":
         dataset_named(given["name"])

@@ -10,10 +10,12 @@ import pytest
 
 from gammafl.experiments.claims import FAILS, HOLDS, OPEN, Claim, Part, beats, close_to, judge, sends_less, verdicts
 from gammafl.experiments.grid import Trial
+from gammafl.experiments.intervals import seeds_to_decide
 from gammafl.experiments.rows import Row, Rows
 from gammafl.experiments.runner import order_of
 from gammafl.paper.catalogue import STUDIES
 from gammafl.paper.cost import FUSED, NAIVE_TOP_K, OUR_TOP_K
+from gammafl.paper.setting import READINGS
 
 Figures = Callable[[Mapping[str, str], int], dict[str, Any]]
 Curve = Callable[[Mapping[str, str], int], dict[str, list[float]]]
@@ -69,6 +71,23 @@ def test_among_many_parts_it_takes_more_to_refute() -> None:
     doubtful, clear = {0: -1.0, 1: -1.4, 2: -0.6}, {0: 1.0, 1: 1.1, 2: 0.9}
     assert judge(asked(doubtful), NOTHING).answer == FAILS
     assert judge(asked(doubtful, *[clear] * 9), NOTHING).answer == OPEN
+
+
+def test_what_is_open_says_how_many_seeds_would_decide_it_and_what_is_decided_does_not() -> None:
+    """With that many values of the same mean and spread the interval is on one side, with one fewer it is not."""
+    values = {0: 1.5, 1: -0.5, 2: 0.5, 3: 0.9}
+    (part,) = judge(asked(values), NOTHING).parts
+    count = seeds_to_decide(part.part.values, 0.0)
+    assert count is not None
+    assert part.text().endswith(f"open: about {count} seeds would decide")
+    spread, middle = np.std([*values.values()], ddof=1), np.mean([*values.values()])
+    for seeds, decided in ((count, HOLDS), (count - 1, OPEN)):
+        drawn = np.random.default_rng(0).standard_normal(seeds)
+        drawn = middle + spread * (drawn - drawn.mean()) / drawn.std(ddof=1)
+        assert judge(asked(dict(enumerate(drawn))), NOTHING).answer == decided
+    assert "would decide" not in judge(asked({0: 1.0, 1: 1.1, 2: 0.9}), NOTHING).parts[0].text()
+    assert "would decide" not in judge(asked({0: 1.0}), NOTHING).parts[0].text()
+    assert judge(asked({0: 1.0, 1: -1.0}), NOTHING).parts[0].text().endswith("more than 1,000 seeds would decide")
 
 
 def two(first: float, second: float, key: str = "last_mean", metric: str = "accuracy") -> Rows:
@@ -147,6 +166,75 @@ def test_averaging_follows_the_averaged_model() -> None:
     worse: Figures = lambda cell, seed: accuracy({})(cell, seed) | {"averaged": 0.5 + noise(seed)}  # noqa: E731
     found = doctored("averaging", "logistic-fmnist", worse)
     assert set(found.values()) == {FAILS}
+
+
+def near(cyclic: float, spread: float = 0.001) -> Figures:
+    """FedAVG so many points from the paper with a cyclic partition, three points below it with the other."""
+
+    def figures(cell: Mapping[str, str], seed: int) -> dict[str, Any]:
+        paper = {"5": 0.7536, "2": 0.6575}[cell["classes"]]
+        value = paper + (cyclic if cell["partition"] == "cyclic" else -3.0) / 100
+        value -= 0.01 * (cell["sampler"] == "replacement")
+        value += spread * (-1) ** seed
+        return {"metric": "accuracy", "evaluations": 112, **dict.fromkeys(READINGS, value)}
+
+    return figures
+
+
+def test_setting_names_the_nearest_one_and_needs_seeds_that_agree() -> None:
+    rows = invented("setting", "cnn-cifar10", near(0.0), lambda cell, seed: {}, 4)
+    found = verdicts(STUDIES["setting"].claims, rows)
+    assert len(found) == len(READINGS)
+    assert {verdict.answer for verdict in found} == {HOLDS}
+    assert all(part.part.label.startswith("cyclic, epochs-fixed nearer than") for v in found for part in v.parts)
+    noisy: Figures = lambda cell, seed: near(-2.9, 0.03 * noise(len(str(cell)), 1.0))(cell, seed)  # noqa: E731
+    assert set(doctored("setting", "cnn-cifar10", noisy).values()) == {OPEN}
+    assert set(doctored("setting", "cnn-cifar10", near(0.0), seeds=1).values()) == {OPEN}
+
+
+def test_setting_says_for_each_reading_whether_the_papers_number_is_within_the_interval() -> None:
+    rows = invented("setting", "cnn-cifar10", near(0.0), lambda cell, seed: {}, 4)
+    table = STUDIES["setting"].tables[0](rows)
+    assert table is not None
+    assert table.columns[1:] == ["paper", "final", "mean of the last", "averaged model", "best of 112"]
+    marks = {line[0]: {text[-1] for text in line[2:]} for line in table.rows}
+    assert {name for name, mark in marks.items() if mark == {"✓"}} == {
+        "#C=5, cyclic, epochs-fixed",
+        "#C=2, cyclic, epochs-fixed",
+    }
+    assert sum(mark == {"✗"} for mark in marks.values()) == 6
+    single = STUDIES["setting"].tables[0](invented("setting", "cnn-cifar10", near(0.0), lambda cell, seed: {}, 1))
+    assert single is not None
+    assert {text[-10:] for line in single.rows for text in line[2:]} == {"[one seed]"}
+
+
+def further(worth: float, bytes_of_shifts: float, down: float, off: float) -> Figures:
+    """The others `worth` points above FedAVG; bytes as shares of FedAVG's; `off` the budget, in per cent."""
+
+    def figures(cell: Mapping[str, str], seed: int) -> dict[str, Any]:
+        method = cell["method"]
+        value = 0.8 + noise(seed, 0.01) + (method != "fedavg") * (worth / 100 + noise(seed + len(method)))
+        up = 1.0 if method == "fedavg" else bytes_of_shifts if "fedht-s" in method else 0.01
+        sent = 1e8 * (1 + noise(seed, 0.01))
+        return {
+            "metric": "accuracy", "last_mean": value, "averaged": value + 0.01,
+            "uplink_bytes_per_client": up * sent, "dense_bytes_per_client": sent,
+            "downlink_bytes_per_client": (down if "both" in method else 1.0) * sent,
+            "uplink_bytes": 3.5e6 * (1 + off / 100 + noise(seed, 0.001)),
+        }  # fmt: skip
+
+    return figures
+
+
+@pytest.mark.parametrize(
+    ("invented_runs", "expected"),
+    [(further(0.0, 0.003, 0.005, 0.1), HOLDS), (further(-1.0, 0.02, 0.5, 10.0), FAILS)],
+)
+def test_beyond_follows_accuracies_bytes_and_budget(invented_runs: Figures, expected: str) -> None:
+    found = doctored("beyond", "logistic-fmnist", invented_runs)
+    assert found.pop("The averaged model is more accurate than the raw one, for every method and #C") == HOLDS
+    assert len(found) == 8
+    assert set(found.values()) == {expected}
 
 
 def losses(power: float, top_k: float) -> Figures:

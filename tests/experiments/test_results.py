@@ -7,7 +7,7 @@ import pytest
 
 from gammafl.experiments.claims import verdicts
 from gammafl.experiments.runner import Options, plan_campaign
-from gammafl.experiments.store import charts_of, load_rows, tables_text
+from gammafl.experiments.store import charts_of, load_rows, own_tables, tables_text
 from gammafl.paper.catalogue import KNOWN
 from tools.convert_study_json import rows_of_study_json
 
@@ -25,6 +25,16 @@ def test_every_committed_picture_is_one_that_its_rows_draw(path: Path) -> None:
     study, rows = load_rows(path, KNOWN)
     drawn = {f"{chart.name}{kind}" for chart in charts_of(study, rows) for kind in (".png", ".svg")}
     assert {file.name for file in path.iterdir() if file.suffix in (".png", ".svg")} == drawn
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)
+def test_accuracies_are_shown_in_all_four_readings(path: Path) -> None:
+    """Final, mean of the last, averaged model and best: each is what a paper may mean."""
+    study, rows = load_rows(path, KNOWN)
+    if rows.figure("last_mean") is None:
+        return  # nothing was trained
+    shown = [" ".join(table.columns) for table in own_tables(study, rows)]
+    assert any(all(word in text for word in ("final", "last", "averaged", "best")) for text in shown)
 
 
 TRAINED = [path for path in RESULTS if path.name.partition("-")[0] not in ("compare", "cost", "pareto")]

@@ -10,13 +10,14 @@ import pytest
 
 import gammafl as gf
 from gammafl.cli.studies import asked_for, redraw
-from gammafl.config.layers import make_config
+from gammafl.config.layers import make_config, result_settings
+from gammafl.experiments import trial_runs
 from gammafl.experiments.claims import verdicts
 from gammafl.experiments.grid import Study, Trial
 from gammafl.experiments.rows import Row, Rows, training_curve
 from gammafl.experiments.runner import Campaign, Options, plan_campaign, run_campaign
-from gammafl.experiments.store import all_rows, kept_rows, load_rows, study_directory, write_study
-from gammafl.experiments.trial_runs import run_name, training_job, trial_config
+from gammafl.experiments.store import all_rows, kept_rows, load_rows, rows_by_run, study_directory, write_study
+from gammafl.experiments.trial_runs import TrainingJob, run_name, training_job, trial_config
 from gammafl.federated.records import RoundRecord
 from gammafl.paper.catalogue import STUDIES
 from gammafl.runs.directory import RunDirectory
@@ -36,7 +37,7 @@ def campaign(out: Path, name: str = "table3", **changes: Any) -> Campaign:
 
 def stored(one: Campaign) -> Path:
     """Writes its rows as the command does; returns the directory."""
-    path = study_directory(one.options.out, one.whole, "logistic-mini", one.options.quick)
+    path = study_directory(one.options, one.whole, "logistic-mini")
     rows = all_rows(one.whole, one.rows("logistic-mini"), kept_rows(one.whole, "logistic-mini", one.options))
     write_study(path, one.whole, rows)
     return path
@@ -90,6 +91,16 @@ def test_a_study_stopped_in_the_middle_keeps_what_is_finished(tmp_path: Path) ->
     after = written(tmp_path)
     assert {name: after[name] for name in finished} == before
     assert len(after) == 6
+
+
+def test_a_study_runs_seed_by_seed_and_followers_after_their_leaders(tmp_path: Path) -> None:
+    """So that a study that is stopped early has seen the whole grid as often as time allowed."""
+    hears = Hears()
+    run_campaign(campaign(tmp_path, seeds=(1, 0)), hears)
+    ended = [line for line in hears.said if re.match(r"\d+/\d+ ", line)]
+    wanted = [(method, seed) for seed in (1, 0) for method in METHODS["method"]]
+    for line, (method, seed) in zip(ended, wanted, strict=True):
+        assert re.search(f"-{method}-.*seed{seed}", line)
 
 
 def test_a_run_that_was_begun_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
@@ -228,6 +239,33 @@ def test_a_study_whose_rows_are_there_runs_nothing_without_its_runs(tmp_path: Pa
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_study_takes_runs_from_the_rows_of_another(tmp_path: Path) -> None:
+    """By their names, and so that they count later without the other's rows."""
+    one = campaign(tmp_path / "first")
+    run_campaign(one, Silent())
+    rows = rows_by_run([stored(one)], STUDIES)
+    other = campaign(tmp_path / "second", "averaging", rows=rows)
+    assert run_campaign(other, Silent()) == 0
+    assert other.rows("logistic-mini").by_seed("last_loss") == one.rows("logistic-mini").by_seed("last_loss")
+    write_study(tmp_path / "second/averaging-logistic-mini-quick", other.whole, other.rows("logistic-mini"))
+    assert run_campaign(campaign(tmp_path / "second", "averaging"), Silent()) == 0
+
+
+def test_rows_of_an_earlier_version_are_not_taken_for_runs_of_the_same_name(tmp_path: Path) -> None:
+    old = Row("logistic-mini-fedavg-seed0", {"task": "logistic-mini", "classes": "2", "method": "fedavg"}, 0, {})
+    write_study(tmp_path, STUDIES["table3"], Rows("table3", {f: [x] for f, x in old.cell.items()}, [old]))
+    assert rows_by_run([tmp_path], STUDIES) == {}
+
+
+def test_a_setting_that_is_new_in_a_later_version_does_not_change_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = training_job(next(STUDIES["table3"].trials((0,))), None, Path(), None)
+    before = job.config_digest
+    monkeypatch.setattr(trial_runs, "result_settings", lambda config: {**result_settings(config), "new": 1})
+    assert job.config_digest == before
+    other = TrainingJob(make_config(job.config.model_dump(exclude_none=True), {"iterations": 5}), job.path)
+    assert other.config_digest != before
+
+
 def test_a_row_of_another_configuration_is_run_again(tmp_path: Path) -> None:
     one = campaign(tmp_path)
     run_campaign(one, Silent())
@@ -250,6 +288,45 @@ def test_rows_are_added_to_a_study_and_none_is_lost(tmp_path: Path) -> None:
     assert [(row.cell["method"], row.seed) for row in rows.all] == [
         ("gamma-fedht", 0), ("top-k", 0), ("fedavg", 0), ("fedavg", 1),
     ]  # fmt: skip
+
+
+def planned(name: str, **only: list[str]) -> dict[str, dict[str, Any]]:
+    """Method → settings of its run in the preset, of a study on the small task."""
+    settings = {**TINY, "preset": "dagc-code"}
+    plan = plan_campaign(STUDIES[name], Options(Path("nowhere"), (0,), only=MINI | only, settings=settings))
+    return {dict(trial.cell)["method"]: trial_config(trial).model_dump() for trial in plan.trials}
+
+
+def test_a_study_in_a_preset_varies_what_it_varies_and_takes_the_rest_from_it() -> None:
+    """Both scopes are shown where a study has both, also where one of them was asked for; else Top-k is per tensor."""
+    for only in ({}, {"method": ["gamma-fedht", "top-k"]}):
+        found = planned("table3", classes=["3"], **only)
+        assert all(
+            config["partition"] == {"kind": "labels", "classes": 3, "scheme": "cyclic"} for config in found.values()
+        )
+        assert {config["sampler"] for config in found.values()} == {"epochs-fixed"}
+        assert found["top-k"]["compression"] == {}
+    assert planned("table3")["top-k per tensor"]["compression"] == {"scope": "tensor"}
+    assert planned("fig4")["top-k"]["compression"] == {"scope": "tensor"}
+    assert planned("fig4")["gamma-fedht"]["compression"] == {}
+
+
+def test_levels_that_say_another_partition_keep_it_in_a_preset() -> None:
+    settings = {"preset": "dagc-code"}
+    plan = plan_campaign(STUDIES["fig2"], Options(Path("nowhere"), (0,), only=MINI, settings=settings))
+    kinds = {dict(trial.cell)["data"]: trial_config(trial).partition.model_dump() for trial in plan.trials}
+    assert kinds == {"IID": {"kind": "iid"}, "non-IID": {"kind": "labels", "classes": 2, "scheme": "cyclic"}}
+
+
+def test_results_in_a_preset_have_a_place_of_their_own_and_say_so(tmp_path: Path) -> None:
+    plain, preset = campaign(tmp_path), campaign(tmp_path, settings={**TINY, "preset": "dagc-code"})
+    for one in (plain, preset):
+        run_campaign(one, Silent())
+    assert stored(plain) != (path := stored(preset)) == tmp_path / "table3-logistic-mini-dagc-code-quick"
+    assert "table3: logistic-mini, dagc-code, 2 seeds" in (path / "tables.md").read_text()
+    assert "preset = dagc-code" in (path / "tables.md").read_text()
+    again = campaign(tmp_path, settings={**TINY, "preset": "dagc-code"})
+    assert run_campaign(again, Silent()) == 0
 
 
 def test_rows_of_other_settings_are_not_mixed(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What the commands that train have in common: their arguments, and the settings that these make."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,13 +22,23 @@ Link = Annotated[
         help="Links for a virtual clock: '1 Mbit/s up, 10 Mbit/s down, 50 ms', or a file with one for each client.",
     ),
 ]
+Preset = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Settings under one name, such as dagc-code; see: gammafl tasks.")
+]
 DataDir = Annotated[Path | None, typer.Option(help="Take the data set from this directory.")]
 Task = Annotated[str | None, typer.Argument(help="Task name, see: gammafl tasks; or one's own, file.py:function.")]
 
 
-def layers(task: str | None, config: Path | None, set_: list[str] | None) -> list[dict[str, Any]]:
-    """Preset, file, command line, in order of priority."""
+def layers(
+    task: str | None,
+    config: Path | None,
+    set_: list[str] | None,
+    preset: str | None = None,
+    methods: Sequence[str] = (),
+) -> list[dict[str, Any]]:
+    """The task's settings, those of a preset for `methods`, file, command line, in order of priority."""
     from gammafl.config.layers import parse_settings, read_toml
+    from gammafl.config.presets import preset_settings
     from gammafl.tasks.registry import settings_of
 
     file = read_toml(config) if config else {}
@@ -37,7 +48,9 @@ def layers(task: str | None, config: Path | None, set_: list[str] | None) -> lis
     name = task or file.get("task")
     if not isinstance(name, str):
         raise InputError("which task? Give its name, such as: gammafl run logistic-mini --method gamma-fedht")
-    return [settings_of(name), file, settings, {"task": name}]
+    said = [str(table["method"]) for table in (settings, file) if "method" in table]
+    named = preset_settings(preset, name, methods or said[:1])
+    return [settings_of(name), named, file, settings, {"task": name}]
 
 
 def base_settings(
@@ -47,18 +60,22 @@ def base_settings(
     set_: list[str] | None,
     given: dict[str, str | None],
     own: dict[str, str] | None = None,
+    preset: str | None = None,
+    methods: Sequence[str] = (),
 ) -> dict[str, Any]:
     """What the runs of a comparison share.
 
     `given` are settings by options of their own, `own` those that the command decides itself, with their option.
+    `preset` is a name, and says what it has to say of `methods`.
     """
     from gammafl.config.layers import merge
 
-    parts = layers(task, config, set_)
+    parts = layers(task, config, set_, preset, methods)
+    settings = parts[3]
     for key, option in {"seed": "--seeds", "method": "--methods", **(own or {})}.items():
-        if key in parts[2]:
+        if key in settings:
             raise InputError(f"{command} takes {option}, not --set {key}")
-    if "k" in parts[2].get("compression", {}):
+    if "k" in settings.get("compression", {}):
         raise InputError(
             f"{command} decides itself how many entries Top-k and STC keep (compare: the k that sends as many entries"
             " as γ-FedHT); leave out its --set"

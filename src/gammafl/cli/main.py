@@ -11,7 +11,7 @@ import typer
 
 import gammafl
 from gammafl.cli.entry import call
-from gammafl.cli.layers import Budget, Config, DataDir, Link, Set, Task, base_settings, layers, short_name
+from gammafl.cli.layers import Budget, Config, DataDir, Link, Preset, Set, Task, base_settings, layers, short_name
 from gammafl.cli.parsing import Commands, command_again, command_line, need_torch, numbers, told_how_to_go_on
 from gammafl.cli.states import app as state_app
 from gammafl.cli.studies import pareto as pareto_command
@@ -68,6 +68,7 @@ def _options(
 def run(
     task: Task = None,
     method: Annotated[str | None, typer.Option(help=METHOD_HELP)] = None,
+    preset: Preset = None,
     config: Config = None,
     set_: Set = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
@@ -83,7 +84,8 @@ def run(
     from gammafl.config.layers import make_config
 
     given = {"method": method, "seed": seed, "link": link, "budget": budget}
-    settings = make_config(*layers(task, config, set_), {k: v for k, v in given.items() if v is not None})
+    parts = layers(task, config, set_, preset, [method] if method else [])
+    settings = make_config(*parts, {k: v for k, v in given.items() if v is not None})
     from gammafl.report.tables import run_table
     from gammafl.runs.progress import show_progress
 
@@ -122,6 +124,7 @@ def compare(
     ] = None,
     budget: Budget = None,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each in a process.")] = os.cpu_count() or 1,
+    preset: Preset = None,
     config: Config = None,
     set_: Set = None,
     out: Annotated[Path | None, typer.Option(help="Directory; a new one in runs/ by default.")] = None,
@@ -129,7 +132,10 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Train all methods, Top-k and STC with as many entries as γ-FedHT sends; print a table, draw a picture."""
-    base = base_settings("compare", task, config, set_, {"link": link, "budget": budget})
+    from gammafl.methods.registry import methods_in
+
+    chosen = methods_in(methods)
+    base = base_settings("compare", task, config, set_, {"link": link, "budget": budget}, {}, preset, chosen)
     if target is not None and "link" not in base:
         raise InputError("--target asks for seconds, and without a link there is no clock; give --link '1 Mbit/s'")
     from gammafl.report.page import need_charts
@@ -142,10 +148,9 @@ def compare(
     from gammafl.experiments.pages import write_page
     from gammafl.experiments.store import write_study
     from gammafl.files.disk_errors import storing
-    from gammafl.methods.registry import methods_in
     from gammafl.runs.directory import free_directory
 
-    study = comparison(base, methods_in(methods))
+    study = comparison(base, chosen)
     seed_list = tuple(numbers(seeds, "--seeds", 0))
     path = out or free_directory(Path("runs"), f"compare-{short_name(base['task'])}")
     if (path / "config.toml").exists():
@@ -216,6 +221,7 @@ def tasks(
     name: Annotated[str | None, typer.Argument(help="Show all settings of this task.")] = None,
 ) -> None:
     """List the tasks; with a name, the task's settings, their defaults and what they mean."""
+    from gammafl.config import presets
     from gammafl.config.layers import described, make_config
     from gammafl.report.tables import TextTable
     from gammafl.tasks.registry import PRESETS, settings_of
@@ -223,6 +229,9 @@ def tasks(
     if name is None:
         rows = [[task, preset.description, preset.dataset] for task, preset in PRESETS.items()]
         TextTable("tasks", ["name", "what it is", "data set"], rows, prose=True).print()
+        named = [[name, preset.description, ", ".join(preset.tasks)] for name, preset in presets.PRESETS.items()]
+        note = "over a task's own settings, and under --config and --set: gammafl run TASK --preset NAME"
+        TextTable("presets", ["name", "what it is", "tasks"], named, note, prose=True).print()
     else:
         config = make_config(settings_of(name), {"task": name})
         note = "change with --set KEY=VALUE; a table with a kind takes that kind's settings"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gammafl.cli.layers import Budget, Config, DataDir, Link, Set, Task, base_settings, short_name
+from gammafl.cli.layers import Budget, Config, DataDir, Link, Preset, Set, Task, base_settings, short_name
 from gammafl.cli.parsing import command_again, need_torch, numbers, told_how_to_go_on, words
 from gammafl.core.errors import InputError
 from gammafl.core.names import did_you_mean
@@ -27,36 +27,44 @@ def study(
     only: Annotated[
         list[str] | None, typer.Option(metavar="FACTOR=LEVEL,…", help="Only these levels; may be repeated.")
     ] = None,
+    preset: Preset = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of all runs.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Where runs and results are kept.")] = Path("runs/studies"),
     collect: Annotated[bool, typer.Option("--collect", help="Run nothing: show what is finished.")] = False,
+    rows: Annotated[
+        list[Path] | None, typer.Option(metavar="DIR", help="Take runs from these results, too; may be repeated.")
+    ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Take the data set from this directory.")] = None,
 ) -> None:
     """A figure or table of the paper: run what is missing, say which claims hold, draw it.
 
     Exit code 1 if training diverged in some run; the others are shown.
     """
-    from gammafl.paper.catalogue import STUDIES, study_named
+    from gammafl.paper.catalogue import KNOWN, STUDIES, study_named
 
     if name == "list":
         from gammafl.report.tables import TextTable
 
-        rows = [[s.name, s.title, ", ".join(s.tasks) or "–"] for s in STUDIES.values()]
+        lines = [[s.name, s.title, ", ".join(s.tasks) or "–"] for s in STUDIES.values()]
         others = [f"{s.name} with: {s.run_by}" for s in STUDIES.values() if s.run_by]
         note = "; ".join(["run one with: gammafl study NAME", *others])
-        TextTable("studies", ["name", "what it shows", "tasks"], rows, note, True).print()
+        TextTable("studies", ["name", "what it shows", "tasks"], lines, note, True).print()
         return
     declared = study_named(name)
     from gammafl.config.layers import parse_settings
+    from gammafl.config.presets import PRESET
     from gammafl.experiments.runner import Options, plan_campaign
+    from gammafl.experiments.store import rows_by_run
 
     seed_list = tuple(numbers(seeds, "--seeds", 0)) if seeds else ()
     chosen = asked_for(declared, only or [])
     if task:
         chosen["task"] = [*chosen.get("task", []), *check_tasks(declared, words(task))]
-    options = Options(out, seed_list, quick, jobs, chosen, parse_settings(set_ or []), collect, data_dir)
+    changes = {**({PRESET: preset} if preset else {}), **parse_settings(set_ or [])}
+    known = rows_by_run(rows or [], KNOWN)
+    options = Options(out, seed_list, quick, jobs, chosen, changes, collect, data_dir, known)
     campaign = plan_campaign(declared, options)
     need_torch()
     run_and_show(campaign, command_again())
@@ -76,6 +84,7 @@ def pareto(
     budget: Budget = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small size, to see it work; proves nothing.")] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each in a process.")] = os.cpu_count() or 1,
+    preset: Preset = None,
     config: Config = None,
     set_: Set = None,
     out: Annotated[Path | None, typer.Option(help="Directory; a new one in runs/ by default.")] = None,
@@ -83,17 +92,19 @@ def pareto(
     data_dir: DataDir = None,
 ) -> None:
     """Which method needs the fewest bytes? Accuracy against measured bytes, for methods at several kept fractions."""
-    base = base_settings("pareto", task, config, set_, {"link": link, "budget": budget}, {"keep": "--keep"})
+    from gammafl.methods.registry import methods_in
+
+    chosen, given = methods_in(methods), {"link": link, "budget": budget}
+    base = base_settings("pareto", task, config, set_, given, {"keep": "--keep"}, preset, chosen)
     from gammafl.experiments import pareto as study
     from gammafl.experiments.runner import Options, plan_campaign
-    from gammafl.methods.registry import methods_in
     from gammafl.runs.directory import free_directory
 
     try:
         keeps = [float(word) for word in words(keep)] if keep else []
     except ValueError:
         raise InputError(f"--keep takes fractions, such as --keep 0.001,0.01; got {keep!r}") from None
-    declared = study.pareto(base, methods_in(methods), keeps)
+    declared = study.pareto(base, chosen, keeps)
     path = out or free_directory(Path("runs"), f"pareto-{short_name(base['task'])}")
     seed_list = tuple(numbers(seeds, "--seeds", 0)) if seeds else ()
     campaign = plan_campaign(declared, Options(path, seed_list, quick, jobs, collect=collect, data_dir=data_dir))
@@ -182,7 +193,7 @@ def run_and_show(campaign: "Campaign", go_on_with: str, own: dict[str, Any] | No
         if not made:
             raise InputError(f"nothing of {campaign.study.name} is finished in {options.runs}")
     for task, rows in made.items():
-        path = study_directory(options.out, campaign.whole, task, options.quick)
+        path = study_directory(options, campaign.whole, task)
         everything = all_rows(campaign.whole, rows, kept_rows(campaign.whole, task, options))
         if own:
             everything = replace(everything, settings={**everything.settings, **own})

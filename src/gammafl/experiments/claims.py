@@ -19,7 +19,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-from gammafl.experiments.intervals import CONFIDENCE, Interval, holm, interval, p_value, slope
+from gammafl.experiments.intervals import (
+    CONFIDENCE,
+    MOST_SEEDS,
+    Interval,
+    holm,
+    interval,
+    p_value,
+    seeds_to_decide,
+    slope,
+)
 from gammafl.experiments.labels import label
 from gammafl.experiments.rows import Key, Rows, Samples, over_all
 
@@ -89,7 +98,17 @@ class Judged:
         reach = f"[{self.interval.low:+.3g}, {self.interval.high:+.3g}]" if self.interval.count > 1 else "[one seed]"
         paper = "" if self.part.paper is None else f", paper {self.part.paper:+.3g}"
         limit = f", wanted {self.part.side} {self.part.limit:.3g}" if self.part.limit else ""
-        return f"{self.part.label}: {self.interval.mean:+.3g} {reach}{unit}{limit}{paper}"
+        return f"{self.part.label}: {self.interval.mean:+.3g} {reach}{unit}{limit}{paper}{self._seeds()}"
+
+    def _seeds(self) -> str:
+        """Where it is open, how many seeds would decide it, if mean and spread stay as they are.
+
+        Not where the part is decided alone, and open after the correction for all parts.
+        """
+        count = seeds_to_decide(self.part.values, self.part.limit)
+        if self.answer != OPEN or self.interval.count < 2 or (count and count <= self.interval.count):
+            return ""
+        return f", open: {f'about {count}' if count else f'more than {MOST_SEEDS:,}'} seeds would decide"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from gammafl.experiments.claims import Place
 from gammafl.experiments.labels import label
 from gammafl.experiments.rows import Rows, Samples
 from gammafl.federated.units import show_bytes, show_metric
-from gammafl.report.tables import TextTable, best_of
+from gammafl.report.tables import PICKED, TextTable, best_of
 
 Words = str | Callable[[Rows], str]
 """A text, or one that depends on the rows."""
@@ -22,7 +22,7 @@ def titled(text: str = "", seeds: bool = True) -> Callable[[Rows], str]:
     """'table3: logistic-fmnist, 10 seeds'."""
 
     def title(rows: Rows) -> str:
-        about = [rows.task, text, rows.seeds_in_words() if seeds else ""]
+        about = [rows.about, text, rows.seeds_in_words() if seeds else ""]
         return f"{rows.study}: {', '.join(filter(None, about))}"
 
     return title
@@ -105,3 +105,13 @@ def best(rows: Rows) -> str:
 def metric_name(rows: Rows, accuracy: str = "accuracy") -> str:
     """What the metric is called at the head of a column."""
     return accuracy if rows.unit == "points" else rows.unit
+
+
+READINGS = (
+    spread("last_mean", lambda rows: f"{metric_name(rows, 'accuracy %')}, last"),
+    spread("final", "final"),
+    spread("best", best),
+    spread("averaged", "averaged model"),
+)
+"""What a run came to, in the four ways that a number in a paper may mean."""
+READINGS_NOTE = f"last: mean of the last evaluations; {PICKED}; averaged model: the server's; ± over seeds"

@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 
 CONFIDENCE = 0.95
+MOST_SEEDS = 1000
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,24 @@ def interval(values: Collection[float], confidence: float = CONFIDENCE) -> Inter
 
     half = float(stdtrit(count - 1, (1 + confidence) / 2)) * _error(values)
     return Interval(mean, mean - half, mean + half, count)
+
+
+def seeds_to_decide(values: Collection[float], limit: float, confidence: float = CONFIDENCE) -> int | None:
+    """How many values would put the interval on one side of `limit`, if mean and spread stay as they are.
+
+    None where that can't be told, of a single value, and where not even `MOST_SEEDS` would.
+
+    >>> seeds_to_decide([0.0, 1.0, 2.0], 0.0), seeds_to_decide([0.0, 1.0, 2.0], 1.0)
+    (7, None)
+    """
+    if len(values) < 2:
+        return None
+    from scipy.special import stdtrit
+
+    counts = np.arange(2, MOST_SEEDS + 1)
+    halves = stdtrit(counts - 1, (1 + confidence) / 2) * np.std([*values], ddof=1) / np.sqrt(counts)
+    enough = counts[halves < abs(np.mean([*values]) - limit)]
+    return int(enough[0]) if enough.size else None
 
 
 def p_value(values: Collection[float], limit: float, side: Literal["above", "below"]) -> float:

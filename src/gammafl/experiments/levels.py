@@ -1,9 +1,12 @@
-"""Factors that many studies have: tasks, the methods at equal traffic, and #C."""
+"""Factors that many studies have: tasks, the methods at equal traffic, and #C; and what a preset makes of them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from gammafl.experiments.grid import TASK, Factor, Level
+from gammafl.config.layers import flat, merge
+from gammafl.config.presets import Preset, preset_named
+from gammafl.experiments.grid import TASK, Factor, Level, Study
 from gammafl.experiments.labels import PER_TENSOR
 from gammafl.methods.registry import entry_named, split_expression
 
@@ -58,3 +61,26 @@ def classes(*counts: int, quick: tuple[str, ...] = ("2",)) -> Factor:
     """#C."""
     levels = (Level(str(c), {"partition": {"kind": "labels", "classes": c}}) for c in counts)
     return Factor("classes", tuple(levels), quick=quick)
+
+
+def in_preset(study: Study, name: str) -> Study:
+    """`study` in a preset: under the levels, which say what they differ in.
+
+    What it says of methods goes to those that are a level. Where one is there in both scopes, each keeps its own.
+    """
+    preset = preset_named(name)
+    study.check_changes({key: value for key, value in flat(preset.settings).items() if not key.endswith(".kind")})
+
+    def changed(factor: Factor) -> Factor:
+        twice = any(level.name.endswith(PER_TENSOR) for level in factor.levels)
+        return replace(factor, levels=tuple(level if twice else _in_preset(level, preset) for level in factor.levels))
+
+    return replace(study, factors=tuple(map(changed, study.factors)), settings=merge(preset.settings, study.settings))
+
+
+def _in_preset(level: Level, preset: Preset) -> Level:
+    if "method" not in level.settings:
+        return level
+    return replace(
+        level, settings=merge({"compression": preset.of_methods([level.settings["method"]])}, level.settings)
+    )

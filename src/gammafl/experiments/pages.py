@@ -72,7 +72,7 @@ def study_section(study: Study, rows: Rows) -> Section:
     settings = [f"{key} = {value}" for key, value in flat(rows.settings).items()]
     factors = [f"{factor}: {', '.join(levels)}" for factor, levels in rows.levels.items()]
     return Section(
-        " · ".join(filter(None, [study.title, rows.task])),
+        " · ".join(filter(None, [study.title, rows.about])),
         note="" if rows.quick else study.note,
         warning=QUICK_NOTE if rows.quick else "",
         facts=_facts(study, rows),

@@ -12,7 +12,7 @@ from typing import Any
 
 from gammafl.core.errors import require
 from gammafl.experiments.claims import FAILS, HOLDS, OPEN, Place, lead
-from gammafl.experiments.columns import Column, GridTable, metric_name, size, spread
+from gammafl.experiments.columns import READINGS, READINGS_NOTE, Column, GridTable, metric_name, size, spread
 from gammafl.experiments.compare import method_settings, task_level
 from gammafl.experiments.grid import TASK, Factor, Level, Study
 from gammafl.experiments.intervals import CONFIDENCE, Interval, holm, p_value
@@ -248,15 +248,14 @@ PARETO = Study(
         GridTable(
             ("method", "keep"),
             (
-                spread("last_mean", "last"),
-                spread("averaged", "averaged model"),
+                *READINGS,
                 spread("kept_fraction", "kept %", 100, 3),
                 size(UP, "uplink"),
                 size(DOWN, "downlink"),
                 Column("dominated", _dominated),
                 Column(lambda rows: f"within {_within(rows):g} of FedAVG", _verdict),
             ),
-            "last: mean of the last evaluations; ± over seeds; bytes are measured from encoded messages, of a client"
+            f"{READINGS_NOTE}; bytes are measured from encoded messages, of a client"
             " that takes part in every round. Dominated, and within (at 5% after Holm): by the last accuracy and the"
             " bytes of both ways",
             head="method",

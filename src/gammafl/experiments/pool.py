@@ -36,7 +36,7 @@ def run_jobs(
 ) -> list[Row]:
     """All of `jobs`, and what follows from them, `workers` at a time.
 
-    follow    what a finished job, with its row, makes possible
+    follow    what a finished job, with its row, makes possible; it is run before the others that are left
     give_up   hears of a job whose training diverged; the others go on
     """
     done: list[Row] = []
@@ -57,7 +57,7 @@ def run_jobs(
                 except BrokenProcessPool:
                     raise ProcessDiedError(f"the process of {job.path} died, perhaps for want of memory") from None
                 else:
-                    left += follow(job, done[-1])
+                    left[:0] = follow(job, done[-1])
     return done
 
 

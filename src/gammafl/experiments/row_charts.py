@@ -40,7 +40,7 @@ def title_of(rows: Rows, text: str) -> str:
     """A chart's title: what, on which task, how long, over how many seeds, and the warning of --quick."""
     lengths = {row.figures.get("iterations") for row in rows.finished}
     length = lengths.pop() if len(lengths) == 1 else None
-    about = [*([rows.task] if rows.task else []), *([f"{length:,} iterations"] if length else [])]
+    about = [*([rows.about] if rows.about else []), *([f"{length:,} iterations"] if length else [])]
     seeds = rows.seeds_in_words()
     about.append("one seed" if seeds == "1 seed" else f"mean of {seeds}")
     return f"{warning_of(rows)}{text}: {', '.join(about)}"

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from pydantic import ConfigDict, Field
 
+from gammafl.config.presets import PRESET
 from gammafl.core.errors import InputError
 from gammafl.experiments.intervals import Interval, interval
 from gammafl.federated.records import RoundRecord, Summary
@@ -107,6 +108,11 @@ class Rows:
     def task(self) -> str:
         """The task of these rows; empty if the study has none."""
         return next(iter(self.levels.get("task", ())), "")
+
+    @property
+    def about(self) -> str:
+        """The task, and the preset if there is one: 'cnn-cifar10, dagc-code'."""
+        return ", ".join(filter(None, [self.task, self.settings.get(PRESET)]))
 
     def pick(self, **cell: str) -> list[Row]:
         """The finished runs with these levels, by seed."""

@@ -5,8 +5,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from gammafl.config.presets import PRESET, check_preset
 from gammafl.core.errors import DivergedError, InputError
 from gammafl.experiments.grid import TASK, Study, StudyJob, Trial
+from gammafl.experiments.levels import in_preset
 from gammafl.experiments.rows import Row, Rows, levels_of
 from gammafl.runs.progress import Overall, Progress
 
@@ -27,6 +29,8 @@ class Options:
     settings: Mapping[str, Any] = field(default_factory=dict)
     collect: bool = False
     data_dir: Path | None = None
+    rows: Mapping[str, Row] = field(default_factory=dict)
+    """Run → row, of other studies: a run of the same name is not run again."""
 
     @property
     def runs(self) -> Path:
@@ -59,11 +63,15 @@ class Campaign:
         return {path: row.diverged for path, row in self.ended.items() if row.diverged}
 
     def ready(self) -> list[StudyJob]:
-        """The jobs that can start now, were not handed out before and are not finished; leaders come first."""
+        """The jobs that can start now, were not handed out before and are not finished.
+
+        Seed by seed, so that the whole grid is seen early; leaders come first.
+        """
         from gammafl.experiments.trial_runs import training_job
 
         make, new = self.study.make_job or training_job, []
-        for trial in sorted(self.trials, key=lambda trial: trial.leader is not None):
+        seeds = self.options.seeds
+        for trial in sorted(self.trials, key=lambda trial: (seeds.index(trial.seed), trial.leader is not None)):
             leader = self._leader_row(trial)
             if trial in self.jobs or (trial.leader and (leader is None or leader.diverged)):
                 continue
@@ -96,15 +104,17 @@ class Campaign:
         return self._row_of(self.jobs.get(Trial(trial.leader, trial.seed, {}))) if trial.leader else None
 
     def _kept(self, trial: Trial, job: StudyJob) -> Row | None:
-        """The row that is there already, if it is of this run.
+        """The row that is there already, if it is of this run; or that of another study.
 
         Of a converted row only the name tells, whose words version 0.1 had in another order.
         """
         row = self.kept.get((trial.cell, trial.seed))
-        if row is None or row.diverged:
-            return None
-        same_words = sorted(row.run.split("-")) == sorted(job.path.name.split("-"))
-        return row if (row.config == job.config_digest if row.config else same_words) else None
+        if row is not None and not row.diverged:
+            same_words = sorted(row.run.split("-")) == sorted(job.path.name.split("-"))
+            if row.config == job.config_digest if row.config else same_words:
+                return row
+        other = self.options.rows.get(job.path.name)
+        return other and replace(other, config=job.config_digest)
 
     def unfinished(self) -> int:
         """Runs that are left; a follower without a name yet counts as one."""
@@ -144,10 +154,14 @@ def plan_campaign(study: Study, options: Options) -> Campaign:
     if study.run_by:
         raise InputError(f"{study.name} is not run by the package; in a clone of the repository, run: {study.run_by}")
     seeds = options.seeds or (study.quick_seeds if options.quick else study.seeds)
-    study.check_changes(options.settings)
-    chosen = study.restricted(options.only, options.quick)
-    trials = list(chosen.trials(seeds, options.quick, options.settings))
+    changes = {**options.settings}
+    preset = changes.pop(PRESET, None)
+    study.check_changes(changes)
+    chosen = (in_preset(study, preset) if preset else study).restricted(options.only, options.quick)
+    trials = list(chosen.trials(seeds, options.quick, changes))
     campaign = Campaign(chosen, study, trials, replace(options, seeds=tuple(seeds)))
+    for task in campaign.tasks:
+        check_preset(preset, task)
     kept = [row for task in campaign.tasks for row in kept_rows(study, task, campaign.options).all]
     campaign.kept = {(tuple(row.cell.items()), row.seed): row for row in kept}
     return campaign

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gammafl.config.layers import flat
+from gammafl.config.presets import PRESET
 from gammafl.core.errors import InputError
 from gammafl.experiments.claims import Verdict, verdicts
 from gammafl.experiments.grid import Study
-from gammafl.experiments.rows import FILE, Rows, joined, read_rows, write_rows
+from gammafl.experiments.rows import FILE, Row, Rows, joined, read_rows, write_rows
 from gammafl.experiments.runner import order_of
 from gammafl.report.charts import Chart, save
 from gammafl.report.tables import TextTable
@@ -29,11 +30,10 @@ Studies = Mapping[str, Study]
 """Name → study: these know what their rows say."""
 
 
-def study_directory(out: Path, study: Study, task: str, quick: bool) -> Path:
-    """OUT/table3-logistic-fmnist; a study without tasks has its own name alone, a comparison is OUT itself."""
-    if study.alone:
-        return out
-    return out / "-".join([study.name, *([task] if task else []), *(["quick"] if quick else [])])
+def study_directory(options: "Options", study: Study, task: str) -> Path:
+    """OUT/table3-logistic-fmnist, with the name of a preset; a comparison is OUT itself."""
+    words = [study.name, task, options.settings.get(PRESET), "quick" if options.quick else ""]
+    return options.out if study.alone else options.out / "-".join(filter(None, words))
 
 
 def load_rows(path: Path, studies: Studies) -> tuple[Study, Rows]:
@@ -49,6 +49,15 @@ def load_rows(path: Path, studies: Studies) -> tuple[Study, Rows]:
     return studies[rows.study], rows
 
 
+def rows_by_run(paths: Sequence[Path], studies: Studies) -> dict[str, Row]:
+    """Run → row, of the finished runs in these directories.
+
+    Without those of version 0.1: a run's name says how it differs from its task's preset, and presets were others then.
+    """
+    rows = [row for path in paths for row in load_rows(path, studies)[1].finished]
+    return {row.run: row for row in rows if row.config}
+
+
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Whatever others wrote into the rows is an error of one line."""
@@ -62,7 +71,7 @@ def reading(path: Path) -> Iterator[None]:
 
 def kept_rows(study: Study, task: str, options: "Options") -> Rows:
     """The rows of this study that are there already."""
-    path = study_directory(options.out, study, task, options.quick)
+    path = study_directory(options, study, task)
     if not (path / FILE).exists():
         return Rows(study.name, {factor: [] for factor in order_of(study)}, [], options.quick, options.settings)
     rows = load_rows(path, {study.name: study})[1]
@@ -131,7 +140,7 @@ def verdict_table(study: Study, judged: Sequence[Verdict], rows: Rows, parts: in
         left = len(texts) - parts if parts is not None and len(texts) > parts else 0
         shown = [*texts[:parts], f"… and {left} more in tables.md"] if left else texts
         lines.append([f"{verdict.claim.sentence} ({verdict.claim.source})", verdict.answer, "; ".join(shown)])
-    on = f" on {rows.task}" if rows.task else ""
+    on = f" on {rows.about}" if rows.about else ""
     return TextTable(
         f"{study.name}{on}: what the paper says, and what we see",
         ["claim", "verdict", "evidence: mean [95% interval over seeds]"],

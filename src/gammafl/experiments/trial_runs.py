@@ -29,7 +29,10 @@ class TrainingJob:
 
     @property
     def config_digest(self) -> str:
-        text = json.dumps(result_settings(self.config), sort_keys=True, default=str).encode()
+        """Of what is not the default, so that a setting that is new in a later version changes nothing."""
+        usual = {**result_settings(make_config({"task": self.config.task, "iterations": 5})), "iterations": None}
+        own = {key: value for key, value in result_settings(self.config).items() if value != usual.get(key)}
+        text = json.dumps(own, sort_keys=True, default=str).encode()
         files = b"".join(file_digest(name) for name in own_files(self.config).values())
         return sha256(text + files).hexdigest()[:12]
 

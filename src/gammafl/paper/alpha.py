@@ -5,7 +5,7 @@ a larger α means a smaller λ_t and more traffic).
 """
 
 from gammafl.experiments.claims import Claim, beats
-from gammafl.experiments.columns import GridTable, size, spread
+from gammafl.experiments.columns import READINGS, READINGS_NOTE, GridTable, size, spread
 from gammafl.experiments.grid import Factor, Level, Study
 from gammafl.experiments.levels import USUALLY_QUICK, tasks
 from gammafl.experiments.row_charts import intervals_of
@@ -48,13 +48,12 @@ ALPHA = Study(
         GridTable(
             ("budget", "alpha"),
             (
-                spread("last_mean", "accuracy %, last"),
-                spread("averaged", "averaged"),
+                *READINGS,
                 spread("last_loss", "loss, last", 1, 4),
                 spread("kept_fraction", "kept %", 100, 3),
                 size("uplink_bytes_per_client", "uplink per client"),
             ),
-            "± over seeds",
+            READINGS_NOTE,
             head="threshold",
             name=lambda cell: f"α = {cell['alpha']}, {cell['budget']}",
         ),

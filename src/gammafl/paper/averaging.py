@@ -1,18 +1,19 @@
 """The server's averaged model against its last one, for every method: a gain without traffic, and is it the paper's?"""
 
-from gammafl.experiments.claims import Claim, Part, Place
-from gammafl.experiments.columns import GridTable, spread
+from gammafl.experiments.claims import Claim, Part, Place, words_of
+from gammafl.experiments.columns import READINGS, READINGS_NOTE, GridTable
 from gammafl.experiments.grid import Study
 from gammafl.experiments.labels import label
 from gammafl.experiments.levels import USUALLY_QUICK, classes, methods, tasks
 from gammafl.experiments.row_charts import intervals_of
-from gammafl.experiments.rows import Rows, Samples
-from gammafl.paper.printed import PAPER_ACCURACY, Sent, printed
+from gammafl.experiments.rows import Rows
+from gammafl.paper.printed import PAPER_ACCURACY, over_paper, printed
 from gammafl.paper.shared import MINI, TASKS
 
 
 def _word(place: Place) -> str:
-    return f"{label(place['method'])}, #C={place['classes']}"
+    """'HT, #C=2', or 'HT' where #C is not gone through."""
+    return label(place["method"]) + words_of({factor: level for factor, level in place.items() if factor != "method"})
 
 
 def _gains(rows: Rows) -> list[Part]:
@@ -25,23 +26,19 @@ def _gains(rows: Rows) -> list[Part]:
     ]
 
 
-def _off(rows: Rows, key: str, place: Place, paper: Sent) -> Samples:
-    """How far from the paper's accuracy."""
-    return rows.by_seed(key, **place).each(lambda value: abs(value - paper.accuracy / 100))
-
-
 def _nearer(rows: Rows) -> list[Part]:
     """|last − paper| − |averaged − paper|: above 0 where the averaged model is the nearer one."""
     parts = []
     for place in rows.cells("classes", "method"):
         if paper := printed(rows, place):
-            last, averaged = (_off(rows, key, place, paper) for key in ("last_mean", "averaged"))
-            parts.append(Part(_word(place), 100 * (last - averaged), unit="points nearer"))
+            last, averaged = (over_paper(rows, key, place, paper).each(abs) for key in ("last_mean", "averaged"))
+            parts.append(Part(_word(place), last - averaged, unit="points nearer"))
     return parts
 
 
+GAIN = Claim("The averaged model is more accurate than the raw one, for every method and #C", "ours", _gains)
 CLAIMS = (
-    Claim("The averaged model is more accurate than the raw one, for every method and #C", "ours", _gains),
+    GAIN,
     Claim("The averaged model is nearer to the paper's accuracy than the raw one", "ours", _nearer),
 )
 AVERAGING = Study(
@@ -59,13 +56,8 @@ AVERAGING = Study(
     tables=(
         GridTable(
             ("classes", "method"),
-            (
-                spread("final", "final"),
-                spread("last_mean", "mean of the last"),
-                spread("averaged", "averaged model"),
-                PAPER_ACCURACY,
-            ),
-            "averaged: mean of the server's models over the last tenth of the rounds; ± over seeds",
+            (*READINGS, PAPER_ACCURACY),
+            f"{READINGS_NOTE}. Averaged over the last tenth of the rounds",
             head="method",
             name=_word,
         ),

@@ -3,7 +3,7 @@
 import math
 
 from gammafl.experiments.claims import Claim, Part, grows_with, has_exponent, slopes
-from gammafl.experiments.columns import GridTable, spread, titled
+from gammafl.experiments.columns import READINGS, READINGS_NOTE, GridTable, spread, titled
 from gammafl.experiments.grid import Factor, Level, Study
 from gammafl.experiments.levels import USUALLY_QUICK, tasks
 from gammafl.experiments.row_charts import ITERATIONS, lines_of, title_of
@@ -97,10 +97,10 @@ FIG1 = Study(
             ("curve",),
             (
                 spread("last_loss", "loss", 1, 4),
-                spread("last_mean", "accuracy %"),
+                *READINGS,
                 spread("kept_fraction", "kept %", 100, 3),
             ),
-            "loss and accuracy: mean of the last evaluations on the test set; λ_0 and k_0 as in the caption of Fig. 1",
+            f"loss: mean of the last evaluations; {READINGS_NOTE}. λ_0 and k_0 as in the caption of Fig. 1",
             name=lambda cell: _label(cell["curve"]),
             title=titled(seeds=False),
         ),

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 
 from gammafl.experiments.claims import Claim, Part, Place
-from gammafl.experiments.columns import Column, GridTable, spread, titled
+from gammafl.experiments.columns import READINGS, READINGS_NOTE, Column, GridTable, titled
 from gammafl.experiments.grid import Factor, Level, Study
 from gammafl.experiments.levels import tasks
 from gammafl.experiments.row_charts import ITERATIONS, KEPT, mean_line, title_of
@@ -144,9 +144,9 @@ FIG2 = Study(
                 Column("most (which tenth)", _most),
                 Column("last tenth", lambda r, c: f"{100 * _kept(r, c)[-1]:.3g}"),
                 Column("last of most, %", _last_of_most),
-                spread("last_mean", "accuracy %"),
+                *READINGS,
             ),
-            "kept: entries sent of all entries",
+            f"kept: entries sent of all entries; {READINGS_NOTE}",
             head="setting",
             name=_word,
             title=titled("HT with λ = 1", seeds=False),

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 
 from gammafl.experiments.claims import Claim, Part, beats, saved
-from gammafl.experiments.columns import GridTable, best, metric_name, spread
+from gammafl.experiments.columns import READINGS, READINGS_NOTE, GridTable
 from gammafl.experiments.grid import Study
 from gammafl.experiments.labels import label
 from gammafl.experiments.levels import USUALLY_QUICK, methods, tasks
@@ -13,7 +13,6 @@ from gammafl.experiments.row_charts import training_chart
 from gammafl.experiments.rows import Row, Rows
 from gammafl.paper.printed import paper_gap
 from gammafl.paper.shared import CNN, MINI, TASKS, by_task
-from gammafl.report.tables import PICKED
 
 FASTER = {50: 3.75, 55: 4.25, 60: 8.15}
 """Accuracy → by how many per cent of the iterations γ-FedHT is ahead of HT there, as the paper says of CNN."""
@@ -60,13 +59,8 @@ FIG3 = Study(
     tables=(
         GridTable(
             ("method",),
-            (
-                spread("last_mean", lambda rows: f"{metric_name(rows, 'accuracy %')}, last"),
-                spread("final", "final"),
-                spread("best", best),
-                spread("averaged", "averaged model"),
-            ),
-            f"{PICKED}; ± over seeds",
+            READINGS,
+            READINGS_NOTE,
         ),
     ),
     charts=(training_chart("fig3", "training curves"),),

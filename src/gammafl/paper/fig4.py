@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 
 from gammafl.experiments.claims import Claim, Part, Place, beats, lead
-from gammafl.experiments.columns import Column, GridTable
+from gammafl.experiments.columns import READINGS, READINGS_NOTE, Column, GridTable
 from gammafl.experiments.grid import Factor, Level, Study
 from gammafl.experiments.labels import label
 from gammafl.experiments.levels import USUALLY_QUICK, classes, tasks
@@ -135,6 +135,13 @@ FIG4 = Study(
             "points of accuracy, mean of the last evaluations; * the 95% interval over seeds excludes 0",
             head="setting",
             name=_word,
+        ),
+        GridTable(
+            (*SETTING, "method"),
+            READINGS,
+            READINGS_NOTE,
+            head="setting, method",
+            name=lambda cell: f"{_word(cell)}, {label(cell['method'])}",
         ),
     ),
     charts=(_chart,),

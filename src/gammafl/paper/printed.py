@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gammafl.experiments.claims import Place
 from gammafl.experiments.columns import Column
 from gammafl.experiments.labels import PER_TENSOR
-from gammafl.experiments.rows import Rows
+from gammafl.experiments.rows import Rows, Samples
 
 
 class Calibrated(NamedTuple):
@@ -63,6 +63,11 @@ def printed(rows: Rows, place: Place) -> Sent | None:
     """What the paper prints for a place whose method may be 'top-k per tensor'; None where it prints nothing."""
     by_method = TABLES_III_IV.get(rows.task, {})
     return by_method.get(place["method"].removesuffix(PER_TENSOR), {}).get(place.get("classes", "2"))
+
+
+def over_paper(rows: Rows, key: str, place: Place, paper: Sent) -> Samples:
+    """By how many points an accuracy is above the paper's, seed by seed."""
+    return rows.by_seed(key, **place).each(lambda value: 100 * (value - paper.accuracy / 100))
 
 
 def paper_column(show: Callable[[Sent, str], str]) -> Column:

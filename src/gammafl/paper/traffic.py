@@ -3,14 +3,13 @@
 from typing import Any
 
 from gammafl.experiments.claims import Place, beats, close_to, sends_less
-from gammafl.experiments.columns import Column, GridTable, best, metric_name, size, spread
+from gammafl.experiments.columns import READINGS, READINGS_NOTE, Column, GridTable, size, spread
 from gammafl.experiments.grid import Study
 from gammafl.experiments.levels import USUALLY_QUICK, classes, methods, tasks
 from gammafl.experiments.row_charts import intervals_of
 from gammafl.experiments.rows import Rows
 from gammafl.paper.printed import PAPER_ACCURACY, kept_by_paper, paper_column, paper_gap, paper_saving
 from gammafl.paper.shared import CNN, MINI, TASKS, by_task
-from gammafl.report.tables import PICKED
 
 MIB = 1 << 20
 LARGEST_GAP = by_task(logistic=0.11, cnn=1.24)
@@ -30,11 +29,9 @@ def _reduced(rows: Rows, cell: Place) -> str:
 TABLE = GridTable(
     ("classes", "method"),
     (
-        spread("last_mean", lambda rows: f"{metric_name(rows)}, last"),
+        READINGS[0],
         PAPER_ACCURACY,
-        spread("final", "final"),
-        spread("best", best),
-        spread("averaged", "averaged"),
+        *READINGS[1:],
         spread("kept_fraction", "kept %", 100, 3),
         paper_column(lambda paper, method: f"{kept_by_paper(paper, method):g}"),
         spread("value_bytes_per_client", "values only MiB", 1 / MIB),
@@ -42,7 +39,7 @@ TABLE = GridTable(
         size("uplink_bytes_per_client", "measured uplink"),
         Column("reduced to %", _reduced),
     ),
-    f"last: mean of the last evaluations; {PICKED}; averaged: the server's averaged model; ± over seeds. "
+    f"{READINGS_NOTE}. "
     "Values only is the paper's accounting, without positions; measured uplink is the length of the encoded "
     "messages. Both are of a client that takes part in every round. Top-k and STC keep as many entries as γ-FedHT "
     "and γ-FedHT-Q.",
