@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import TensorDataset
 
 import gammafl as gf
@@ -15,6 +16,7 @@ from gammafl.core.device import vectors
 from gammafl.core.device.torch_vectors import TorchVector
 from gammafl.core.errors import InputError
 from gammafl.runs.simulate import Result
+from gammafl.tasks.fast.random_state import drawing_from
 
 pytestmark = pytest.mark.device
 
@@ -149,3 +151,25 @@ def test_words_that_are_wrong_are_refused() -> None:
         simulated(net(), precision="fp8")
     with pytest.raises(InputError, match="device 'gpu' can't be used here"):
         simulated(net(), device="gpu")
+
+
+class Draws(TorchDispatchMode):
+    """Whether operations are given something to draw from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: set[str] = set()
+
+    def __torch_dispatch__(self, function: Any, kinds: Any, arguments: Any = (), named: Any = None) -> Any:
+        if (named or {}).get("generator") is not None:
+            self.given.add(function._schema.name)
+        return function(*arguments, **(named or {}))
+
+
+@pytest.mark.parametrize(("where", "given"), [("meta", False), ("cpu", True)])
+def test_a_device_draws_from_its_own_state_and_the_cpu_from_the_clients(where: str, given: bool) -> None:
+    """A GPU refuses a generator of the CPU; the device that holds nothing stands for it."""
+    with Draws() as seen, drawing_from(torch.Generator()):
+        nn.functional.dropout2d(torch.empty(3, 4, 5, 5, device=where), 0.5)
+        torch.rand(3, device=where, generator=None)
+    assert bool(seen.given) is given, seen.given

@@ -39,7 +39,7 @@ def drawing_from(generator: torch.Generator) -> Iterator[None]:
     """Whatever this thread would draw from torch's state, it draws from `generator`: the numbers are the same.
 
     It is this thread's state for torch's functions too, so that what saves and restores the state, as
-    `torch.utils.checkpoint` does, works. A generator of somebody's own is used as ever.
+    `torch.utils.checkpoint` does, works. A generator of somebody's own is used as ever, and so is a device's state.
     """
     _count(1)
     before, _thread.generator = _thread.generator, generator
@@ -65,12 +65,18 @@ def _kernel(operation: Any, names: list[str]) -> Callable[..., Any]:
     def with_own_generator(*args: Any, **kwargs: Any) -> Any:
         given = dict(zip(names, args, strict=False)) | kwargs
         generator = given.get("generator")
-        if generator is None or generator._cdata == shared._cdata:
+        if (generator is None or generator._cdata == shared._cdata) and not _draws_on_a_device(given):
             given["generator"] = _thread.generator
         with torch._C._ExcludeDispatchKeyGuard(_keys):
             return operation(**given)
 
     return with_own_generator
+
+
+def _draws_on_a_device(given: dict[str, Any]) -> bool:
+    """Whether the numbers are drawn elsewhere than on the CPU: a device has a state of its own, and takes no other."""
+    device = given.get("device") or next((part.device for part in given.values() if hasattr(part, "device")), "cpu")
+    return torch.device(device).type != "cpu"
 
 
 def _register() -> list[torch.library.Library]:
