@@ -88,7 +88,7 @@ def _waited_for(work: Work, device: torch.device) -> Work:
     """A device works on when Python is done: the end is when it is."""
     if device.type == "cpu":
         return work
-    module = torch.get_device_module(device)
+    module = getattr(torch, device.type)  # torch.cuda, torch.xpu, …
 
     def waited() -> None:
         work()

@@ -16,6 +16,7 @@ from gammafl.core.device import vectors
 from gammafl.core.device.torch_vectors import TorchVector
 from gammafl.core.errors import InputError
 from gammafl.runs.simulate import Result
+from gammafl.tasks.device_replica import seed_device
 from gammafl.tasks.fast.random_state import drawing_from
 
 pytestmark = pytest.mark.device
@@ -173,3 +174,13 @@ def test_a_device_draws_from_its_own_state_and_the_cpu_from_the_clients(where: s
         nn.functional.dropout2d(torch.empty(3, 4, 5, 5, device=where), 0.5)
         torch.rand(3, device=where, generator=None)
     assert bool(seen.given) is given, seen.given
+
+
+def test_dropout_is_seeded_on_the_device_of_the_run_also_where_another_one_is_current(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seeds: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
+    monkeypatch.setattr(torch.cuda, "manual_seed", lambda seed: pytest.fail("only the current device is seeded"))
+    seed_device(torch.device("cuda:1"), 7)
+    assert seeds == [7]

@@ -95,5 +95,10 @@ class DeviceReplica(Replica):
     def _seed_device(self) -> None:
         """What the device draws, as for dropout, follows from the state that the CPU would draw from."""
         if self._device.type != "cpu":
-            seed = int(torch.randint(2**62, (), generator=self.generator))
-            torch.get_device_module(self._device).manual_seed(seed)
+            seed_device(self._device, int(torch.randint(2**62, (), generator=self.generator, device="cpu")))
+
+
+def seed_device(device: torch.device, seed: int) -> None:
+    """Seeds a device that need not be the current one, by its backend's module, such as `torch.cuda`."""
+    backend = getattr(torch, device.type)
+    getattr(backend, "manual_seed_all", backend.manual_seed)(seed)

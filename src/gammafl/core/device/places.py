@@ -76,8 +76,7 @@ def place_named(device: Any) -> Place:
     from gammafl.core.device import vectors
 
     try:
-        found = torch.device(device)
-        torch.empty(1, device=found)
+        found = torch.empty(1, device=torch.device(device)).device  # "cuda" is the one that is current now
     except (RuntimeError, AssertionError, TypeError, ImportError) as error:
         reason = str(error).partition("\n")[0]
         raise InputError(f"device {str(device)!r} can't be used here ({reason}); device='cpu' works anywhere") from None
