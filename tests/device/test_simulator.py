@@ -184,3 +184,10 @@ def test_dropout_is_seeded_on_the_device_of_the_run_also_where_another_one_is_cu
     monkeypatch.setattr(torch.cuda, "manual_seed", lambda seed: pytest.fail("only the current device is seeded"))
     seed_device(torch.device("cuda:1"), 7)
     assert seeds == [7]
+
+
+def test_a_loss_may_be_a_vector_of_one_element(device: torch.device) -> None:
+    """As it may on the host."""
+    plain = simulated(net(), device=device, loss=own_loss)
+    vector = simulated(net(), device=device, loss=lambda outputs, targets: own_loss(outputs, targets).reshape(1))
+    assert weights(vector).tobytes() == weights(plain).tobytes()

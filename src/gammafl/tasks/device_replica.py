@@ -64,7 +64,8 @@ class DeviceReplica(Replica):
         with self._autocast():
             loss, _ = self._objective(self._flat.module, inputs, targets)
         self._take_step(loss, stepsize)
-        self._sum = loss.detach().float() if self._sum is None else self._sum + loss.detach().float()
+        number = loss.detach().float().reshape(())  # some losses are vectors of one element
+        self._sum = number if self._sum is None else self._sum + number
         self._steps += 1
 
     def update(self, model: Any) -> LocalUpdate:
