@@ -191,3 +191,10 @@ def test_a_loss_may_be_a_vector_of_one_element(device: torch.device) -> None:
     plain = simulated(net(), device=device, loss=own_loss)
     vector = simulated(net(), device=device, loss=lambda outputs, targets: own_loss(outputs, targets).reshape(1))
     assert weights(vector).tobytes() == weights(plain).tobytes()
+
+
+def test_a_run_in_half_precision_has_a_directory(device: torch.device, tmp_path: Path) -> None:
+    """Whose identity is of the samples, which numpy has no type for."""
+    first = simulated(net().to(torch.bfloat16), device=device, loss=own_loss, out=tmp_path / "run")
+    again = simulated(net().to(torch.bfloat16), device=device, loss=own_loss, out=tmp_path / "run")
+    assert weights(first).tobytes() == weights(again).tobytes()
