@@ -16,8 +16,9 @@ from gammafl.core.device import vectors
 from gammafl.core.device.torch_vectors import TorchVector
 from gammafl.core.errors import InputError
 from gammafl.runs.simulate import Result
-from gammafl.tasks.device_replica import seed_device
+from gammafl.tasks.device_replica import KINDS, seed_device
 from gammafl.tasks.fast.random_state import drawing_from
+from gammafl.tasks.flat_module import FlatModule
 
 pytestmark = pytest.mark.device
 
@@ -198,3 +199,29 @@ def test_a_run_in_half_precision_has_a_directory(device: torch.device, tmp_path:
     first = simulated(net().to(torch.bfloat16), device=device, loss=own_loss, out=tmp_path / "run")
     again = simulated(net().to(torch.bfloat16), device=device, loss=own_loss, out=tmp_path / "run")
     assert weights(first).tobytes() == weights(again).tobytes()
+
+
+def test_a_precision_that_can_not_be_is_refused_with_the_cure(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InputError, match="these are of float16: leave it out, or give model.float"):
+        simulated(net().half(), device=device, precision="f16", loss=own_loss)
+    monkeypatch.setitem(KINDS, "bf16", torch.float64)  # as a backend without bf16: torch warns, and computes in float32
+    with pytest.raises(InputError, match=r"can't compute in bf16 on .*: leave out precision"):
+        simulated(net(), device=device, precision="bf16")
+
+
+def test_a_model_that_holds_nothing_is_refused_with_the_cure() -> None:
+    with pytest.raises(InputError, match="the model is on 'meta', which holds nothing: give it weights first"):
+        simulated(net().to("meta"))
+
+
+def test_the_vector_is_of_float32_whatever_torchs_usual_type_is(device: torch.device) -> None:
+    module, before = net().to(device), torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        flat = FlatModule(module)
+    finally:
+        torch.set_default_dtype(before)
+    assert flat.is_exact
+    assert flat.weights.dtype == torch.float32

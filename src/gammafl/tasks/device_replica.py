@@ -5,6 +5,7 @@ after a client's steps is its mean loss and the largest magnitude of its update,
 """
 
 import copy
+import warnings
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from torch import nn
 
 from gammafl.core.device.crossing import to_host
 from gammafl.core.device.torch_vectors import TorchVector
+from gammafl.core.errors import require
 from gammafl.federated.task import LocalUpdate
 from gammafl.tasks.fast.random_state import drawing_from
 from gammafl.tasks.fast.replicas import Replica
@@ -97,6 +99,21 @@ class DeviceReplica(Replica):
         """What the device draws, as for dropout, follows from the state that the CPU would draw from."""
         if self._device.type != "cpu":
             seed_device(self._device, int(torch.randint(2**62, (), generator=self.generator, device="cpu")))
+
+
+def require_precision(device: torch.device, precision: Precision) -> None:
+    """Refuses what torch's autocast can't do there: it may do nothing, with a warning, and compute in float32."""
+    if precision == "f32":
+        return
+    one = torch.ones(1, 1, device=device)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with torch.autocast(device.type, KINDS[precision]):
+                fits = (one @ one).dtype == KINDS[precision]
+    except RuntimeError:
+        fits = False
+    require(fits, f"torch {torch.__version__} can't compute in {precision} on {device}: leave out precision")
 
 
 def seed_device(device: torch.device, seed: int) -> None:

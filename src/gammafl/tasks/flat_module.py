@@ -38,7 +38,8 @@ class FlatModule:
         self.statistics = _statistics(module, buffers)
         self._tensors = [*self.parameters.values(), *self.statistics.values()]
         self._trained = list(self.parameters.values())
-        self.weights = torch.empty(sum(tensor.numel() for tensor in self._tensors), device=device)
+        size = sum(tensor.numel() for tensor in self._tensors)
+        self.weights = torch.empty(size, dtype=torch.float32, device=device)
         self._apart: list[tuple[torch.Tensor, torch.Tensor]] = []
         """Tensors of another precision, each with its part of the weights."""
 

@@ -15,10 +15,11 @@ from gammafl.core import threads
 from gammafl.core.arrays import Vector
 from gammafl.core.device.places import Place, place_named
 from gammafl.core.device.torch_vectors import TorchVector
+from gammafl.core.device.vectors import NOWHERE
 from gammafl.core.errors import InputError, require
 from gammafl.federated import batch_draws as streams
 from gammafl.federated.task import Evaluation, LocalUpdate
-from gammafl.tasks.device_replica import DeviceReplica, Precision
+from gammafl.tasks.device_replica import DeviceReplica, Precision, require_precision
 from gammafl.tasks.fast.convolutions.block import has_compiled
 from gammafl.tasks.fast.replicas import LARGE, Replica, Replicas, Training
 from gammafl.tasks.fast.softmax_regression import SoftmaxRegression, is_softmax_regression
@@ -78,6 +79,7 @@ class TorchTask:
         module = plain_copy(module)
         self.fast = fast
         self._home = next(module.parameters(), torch.empty(0)).device
+        require(self._home.type != NOWHERE, "the model is on 'meta', which holds nothing: give it weights first")
         module = module.to("cpu")
         self._softmax = SoftmaxRegression(module) if is_softmax_regression(module, loss) else None
         self._start = FlatModule(module, buffers)
@@ -104,7 +106,15 @@ class TorchTask:
         """From now on clients train there, by default where the module was, and steps are computed in `precision`."""
         known = get_args(Precision)
         require(precision in known, f"precision must be one of {', '.join(known)}, got {precision!r}")
-        self.place, self.precision = place_named(self._home if device is None else device), precision
+        kinds = {parameter.dtype for parameter in self._start.parameters.values()}
+        require(
+            precision != "f16" or torch.float16 not in kinds,
+            "precision='f16' is for weights of float32, whose gradients it scales, and these are of float16: leave it"
+            " out, or give model.float()",
+        )
+        place = place_named(self._home if device is None else device)
+        require_precision(place.device or torch.device("cpu"), precision)
+        self.place, self.precision = place, precision
         self._placement = None if self.place.is_host else Placement(self.place.device)
         self._replicas.forget()
 
