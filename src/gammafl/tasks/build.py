@@ -30,8 +30,9 @@ def build_task(config: RunConfig, split: Split, data_dir: Path | None, say: Say)
         task.evaluation_samples = config.evaluation.samples
         task.fast = task.fast and config.fast
         _train_as_configured(task, config)
-        if (config.device, config.precision) != ("cpu", "f32"):
-            task.put_on(config.device, config.precision)
+        if (config.device, config.precision) != ("cpu", "f32"):  # what it does not say stays as a file said it
+            device = task.place.device if config.device == "cpu" else config.device
+            task.put_on(device or "cpu", task.precision if config.precision == "f32" else config.precision)
     else:
         here = (config.device, config.precision) == ("cpu", "f32")
         require(here, f"device and precision are for tasks that gf.torch_task makes; {config.task} trains by itself")
