@@ -45,7 +45,7 @@ def test_the_page_has_the_counts(passing: str, beginning: str, place: Place) -> 
     found = counts(passing, place)
     assert len(found.operations) == operations, found.operations
     assert len(found.crossings) == synchronisations
-    sample = 4 * 5 * (1 << 16) if passing == "largest" else 0
+    sample = 4 * 6 * (1 << 16) if passing == "largest" else 0
     assert for_each * DIM <= found.moved <= for_each * DIM + 100 * KEPT + sample
 
 
@@ -55,8 +55,8 @@ def test_what_crosses_is_8_bytes_an_entry_and_room_for_a_quarter_more(place: Pla
 
 def test_nothing_is_sorted_but_a_sample(place: Place) -> None:
     names = dict(counts("largest", place).operations)
-    assert not {"sort", "topk"} & names.keys()
-    assert names["kthvalue"] < DIM
+    assert not {"kthvalue", "topk"} & names.keys()
+    assert names["sort"] < DIM
 
 
 def test_the_largest_magnitude_is_one_read_and_one_synchronisation(place: Place) -> None:

@@ -65,6 +65,8 @@ class Crossing:
 
 def nonzero(mask: torch.Tensor, room: int) -> torch.Tensor:
     """The first `room` positions where the mask is true, then zeros, without asking how many they are."""
+    if not room:  # some CUDA kernels fail on nothing
+        return torch.empty(0, dtype=torch.int64, device=mask.device)
     if mask.device.type not in _without_static:
         try:
             return torch.nonzero_static(mask, size=room, fill_value=0).squeeze(1)

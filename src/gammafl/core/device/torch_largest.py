@@ -62,7 +62,8 @@ def _take_by_sample(vector: torch.Tensor, k: int, key: int | None) -> Found | No
     expected = sample.numel() * k / size
     margin = MARGIN * math.sqrt(expected) + MARGIN
     place = sample.numel() - math.ceil(expected + margin)
-    limit = sample.kthvalue(place).values if place >= 1 else sample.new_zeros(())
+    # not kthvalue: mps has none, and CUDA's is refused where torch must be deterministic
+    limit = sample.sort().values[place - 1] if place >= 1 else sample.new_zeros(())
     room = min(size, math.ceil(k * (1 + 2 * margin / expected)))
     crossing = Crossing.of(vector, _magnitudes(vector) > limit, room, limit)
     (indices, values), (low,) = crossing.arrive(vector)
