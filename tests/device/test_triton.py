@@ -22,14 +22,16 @@ device, rng, wrong = sys.argv[1], np.random.default_rng(0), []
 triton_pass.use()
 for size in (0, 1, 1023, 1024, 1025, 5000, 20_001):
     for share in (0.0, 0.001, 0.05, 0.3, 1.0):
-        for kind in ("normal", "few", "spikes"):
+        for kind in ("normal", "few", "spikes", "holes"):
             delta = rng.standard_normal(size).astype(np.float32)
             if kind == "few":
                 delta = np.sign(delta)
             if kind == "spikes":
                 delta[: size // 3] *= 100
+            if kind == "holes":
+                delta[::97] = np.nan
             residual = rng.standard_normal(size).astype(np.float32)
-            threshold = float(np.quantile(np.abs(residual + delta), 1 - share)) if size else 0.0
+            threshold = float(np.nanquantile(np.abs(residual + delta), 1 - share)) if size > 1 else 0.0
             rest = residual.copy()
             wanted = kernels.add_and_take_above(delta, rest, threshold)
             left = TorchVector(torch.from_numpy(residual).to(device, copy=True))

@@ -107,6 +107,31 @@ def test_it_is_read_and_written_like_a_vector(place: Place) -> None:
     assert np.isnan(place(np.array([1, np.nan], np.float32)).largest_magnitude())
 
 
+@pytest.mark.parametrize("telling", [True, False])
+def test_what_is_not_finite_is_told_on_any_backend(
+    telling: bool, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a maximum leaves NaN out, as on mps."""
+    if not telling:
+        monkeypatch.setattr("gammafl.core.device.torch_vectors.TELLS_NAN", set())
+    values = np.array([1, -2, 0, -0.0, 1e-45], np.float32)
+    assert place(values).largest_magnitude() == 2
+    assert place(np.array([-0.0], np.float32)).largest_magnitude() == 0
+    for odd in (np.nan, -np.nan):
+        values[3] = odd
+        assert np.isnan(place(values).largest_magnitude())
+    values[3] = -np.inf
+    assert place(values).largest_magnitude() == np.inf
+
+
+def test_a_threshold_takes_what_the_host_takes_also_where_it_is_not_finite(place: Place) -> None:
+    delta = np.array([1, np.nan, -np.inf, 0.1, 1e-45, -0.0, 3e38], np.float32)
+    for threshold in (0.0, 0.5, 3e38, float("inf")):
+        rest, left = np.zeros_like(delta), place(np.zeros_like(delta))
+        wanted = kernels.add_and_take_above(delta, rest, threshold)
+        same(left.add_and_take_above(place(delta), threshold), wanted, left, rest)
+
+
 def test_it_never_becomes_an_array_by_itself(place: Place) -> None:
     """A dense copy on the host is made by `host` alone."""
     with pytest.raises((TypeError, ValueError)):

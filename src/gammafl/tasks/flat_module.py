@@ -12,6 +12,7 @@ from torch import nn
 
 from gammafl.core import kernels
 from gammafl.core.arrays import Vector
+from gammafl.core.device.torch_vectors import largest_of
 from gammafl.core.errors import InputError, require
 
 Buffers = Literal["refuse", "local", "travel"]
@@ -123,7 +124,7 @@ class FlatModule:
         """
         self.gather()
         torch.sub(model if self._begun is None else self._begun, self.weights, out=out)
-        return torch.linalg.vector_norm(out, float("inf"))
+        return largest_of(out)
 
 
 def plain_copy(module: nn.Module) -> nn.Module:

@@ -14,8 +14,16 @@ from gammafl.core.device.vectors import Found
 MOST = 1 << 30
 """Elements that are looked at together: torch counts what it finds in 32 bits."""
 
+MAGNITUDE = 0x7FFFFFFF
+"""Mask of a float32's bits without the sign."""
+
 _without_static: set[str] = set()
 """Types of devices that have no `nonzero_static`."""
+
+
+def magnitudes(vector: torch.Tensor) -> torch.Tensor:
+    """|v| by its bits, which order like |v| with infinity and NaN last, on any backend."""
+    return vector.view(torch.int32).bitwise_and(MAGNITUDE)
 
 
 def to_host(tensor: torch.Tensor) -> NDArray[Any]:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from gammafl.core.candidates import chosen, kth_between
-from gammafl.core.device.crossing import MOST, Crossing, nonzero, to_device, to_host
+from gammafl.core.device.crossing import MAGNITUDE, MOST, Crossing, magnitudes, nonzero, to_device, to_host
 from gammafl.core.device.vectors import Found
 
 SAMPLE = 1 << 16
@@ -25,8 +25,6 @@ SHORT, SPARSE = 1 << 12, 2
 
 DIGITS = ((20, 11), (9, 11), (0, 9))
 """The 31 magnitude bits in three digits: (shift, width)."""
-
-MAGNITUDE = 0x7FFFFFFF
 
 
 def take_largest(vector: torch.Tensor, k: int, key: int | None) -> Found:
@@ -49,23 +47,18 @@ def joined(parts: Sequence[Found]) -> Found:
     return np.concatenate(indices), np.concatenate(values)
 
 
-def _magnitudes(vector: torch.Tensor) -> torch.Tensor:
-    """By their bits, which order like |v|."""
-    return vector.view(torch.int32).bitwise_and(MAGNITUDE)
-
-
 def _take_by_sample(vector: torch.Tensor, k: int, key: int | None) -> Found | None:
     """None where fewer than k exceed the limit that the sample gave, unless these are all that is not zero."""
     size = vector.numel()
     stride = max(1, size // SAMPLE) | 1  # odd, so that it meets all columns of most matrices
-    sample = _magnitudes(vector[(key or 0) % stride :: stride])
+    sample = magnitudes(vector[(key or 0) % stride :: stride])
     expected = sample.numel() * k / size
     margin = MARGIN * math.sqrt(expected) + MARGIN
     place = sample.numel() - math.ceil(expected + margin)
     # not kthvalue: mps has none, and CUDA's is refused where torch must be deterministic
     limit = sample.sort().values[place - 1] if place >= 1 else sample.new_zeros(())
     room = min(size, math.ceil(k * (1 + 2 * margin / expected)))
-    crossing = Crossing.of(vector, _magnitudes(vector) > limit, room, limit)
+    crossing = Crossing.of(vector, magnitudes(vector) > limit, room, limit)
     (indices, values), (low,) = crossing.arrive(vector)
     if len(indices) < k and low:
         return None
@@ -80,9 +73,9 @@ def _take_by_sample(vector: torch.Tensor, k: int, key: int | None) -> Found | No
 
 def _picks(bits: np.ndarray, kth: int, ties: int, wanted: int, key: int | None) -> np.ndarray:
     """Where those above the k-th magnitude are, and the chosen of those equal to it."""
-    magnitudes = bits & np.uint32(MAGNITUDE)
-    kept = magnitudes > kth
-    kept[np.flatnonzero(magnitudes == kth)[chosen(int(ties), int(wanted), key is not None, np.uint64(key or 0))]] = True
+    sizes = bits & np.uint32(MAGNITUDE)
+    kept = sizes > kth
+    kept[np.flatnonzero(sizes == kth)[chosen(int(ties), int(wanted), key is not None, np.uint64(key or 0))]] = True
     return np.flatnonzero(kept)
 
 
@@ -95,7 +88,7 @@ def _take_by_digits(vector: torch.Tensor, k: int, key: int | None) -> Found:
     parts = []
     for start in range(0, vector.numel(), MOST):
         part = vector[start : start + MOST]
-        bits = _magnitudes(part)
+        bits = magnitudes(part)
         mask = bits > kth if kth == 0 else bits >= kth
         where = nonzero(mask, int(to_host(mask.sum())))
         both = to_host(torch.cat([where.to(torch.int32), part[where].view(torch.int32)]))
@@ -115,7 +108,7 @@ def _kth_largest(vector: torch.Tensor, k: int) -> tuple[int, int]:
     for shift, width in DIGITS:
         counts = np.zeros(1 << width, np.int64)
         for start in range(0, vector.numel(), MOST):
-            bits = _magnitudes(vector[start : start + MOST])
+            bits = magnitudes(vector[start : start + MOST])
             digits = (bits >> shift) & ((1 << width) - 1)
             elsewhere = 1 << width
             counted = digits if above == 31 else torch.where((bits >> above) == prefix, digits, elsewhere)

@@ -14,7 +14,7 @@ import torch
 
 from gammafl.core.arrays import Positions, Vector
 from gammafl.core.device import torch_largest
-from gammafl.core.device.crossing import MOST, Crossing, to_device, to_host
+from gammafl.core.device.crossing import MOST, Crossing, magnitudes, to_device, to_host
 from gammafl.core.device.vectors import DeviceVector, Found
 
 SPARE = 1.25
@@ -22,6 +22,9 @@ SPARE = 1.25
 
 FIRST = 64
 """The first time, room is made for one in so many elements."""
+
+TELLS_NAN = {"cpu", "cuda", "xpu"}
+"""Types of devices where a maximum of floats is NaN if one of them is. That of mps leaves NaN out."""
 
 AtOnce = Callable[[torch.Tensor, torch.Tensor, float, int], Crossing]
 """(delta, residual, threshold, room) → what the fused pass has found."""
@@ -86,7 +89,7 @@ class TorchVector(DeviceVector):
         return self
 
     def largest_magnitude(self) -> float:
-        return float(to_host(torch.linalg.vector_norm(self.tensor, float("inf")))) if self.size else 0.0
+        return float(to_host(largest_of(self.tensor))) if self.size else 0.0
 
     def difference(self, before: Any, after: Any) -> float:
         torch.sub(before.tensor, after.tensor, out=self.tensor)
@@ -143,4 +146,15 @@ class TorchVector(DeviceVector):
 def _add_and_look(delta: torch.Tensor, residual: torch.Tensor, limit: float, room: int) -> Crossing:
     """residual ← residual + delta, and what exceeds the limit, which is still in it."""
     residual.add_(delta)
-    return Crossing.of(residual, residual.abs() > limit, room)
+    return Crossing.of(residual, magnitudes(residual) > _bits(limit), room)
+
+
+def largest_of(tensor: torch.Tensor) -> torch.Tensor:
+    """max |v_j|, which stays on the device; infinite or NaN if any element is."""
+    if tensor.device.type in TELLS_NAN:
+        return torch.linalg.vector_norm(tensor, float("inf"))
+    return magnitudes(tensor).amax().view(torch.float32)
+
+
+def _bits(number: float) -> int:
+    return int(np.float32(number).view(np.int32))

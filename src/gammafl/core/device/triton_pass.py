@@ -45,7 +45,7 @@ def _take(delta, residual, threshold, size, found, places, counts, missed, lengt
     at = block.to(tl.int64) * length + tl.arange(0, length)
     inside = at < size
     wanted = tl.load(residual + at, mask=inside, other=0.0) + tl.load(delta + at, mask=inside, other=0.0)
-    hit = tl.abs(wanted) > threshold
+    hit = (tl.abs(wanted) <= threshold) == 0  # so is NaN
     rank = tl.cumsum(hit.to(tl.int32), 0) - 1
     taken = hit & (rank < most)
     tl.store(residual + at, tl.where(taken, 0.0, wanted), mask=inside)
@@ -88,7 +88,7 @@ class KernelCrossing(Crossing):
         found = positions[:count].copy().view(np.uint32), values[:count].copy().view(np.float32)
         if not missed:
             return found
-        return merged(found, Crossing.of(vector, vector.abs() > self._threshold, missed).take_out(vector))
+        return merged(found, Crossing.of(vector, (vector.abs() <= self._threshold).logical_not(), missed).take_out(vector))
 
 
 class Blocks(NamedTuple):
@@ -107,7 +107,10 @@ class Blocks(NamedTuple):
     def together(self, room: int) -> torch.Tensor:
         """The first `room` positions, then the bits of as many values."""
         out, blocks = torch.empty(2 * room, dtype=torch.int32, device=self.ends.device), self.ends.numel()
-        _put_together[(blocks,)](self.found, self.places, self.counts, self.ends, out, room, length=BLOCK, most=ROOM)
+        with torch.cuda.device_of(out):
+            _put_together[(blocks,)](
+                self.found, self.places, self.counts, self.ends, out, room, length=BLOCK, most=ROOM
+            )
         return out
 
 
@@ -119,6 +122,7 @@ def add_and_look(delta: torch.Tensor, residual: torch.Tensor, threshold: float, 
     numbers: dict[str, Any] = {"dtype": torch.int32, "device": residual.device}
     found, places = residual.new_empty(blocks * ROOM), torch.empty(blocks * ROOM, **numbers)
     counts, missed = torch.empty(blocks, **numbers), torch.empty(blocks, **numbers)
-    _take[(blocks,)](delta, residual, threshold, size, found, places, counts, missed, length=BLOCK, most=ROOM)
+    with torch.cuda.device_of(residual):  # which need not be the current device
+        _take[(blocks,)](delta, residual, threshold, size, found, places, counts, missed, length=BLOCK, most=ROOM)
     ends = counts.cumsum(0, dtype=torch.int32)
     return KernelCrossing(Blocks(found, places, counts, ends, missed), threshold, room)
