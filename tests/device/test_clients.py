@@ -138,3 +138,16 @@ def test_every_method_says_whether_it_has_a_form(device: torch.device) -> None:
 def test_a_device_that_is_not_there_is_refused_with_the_cure() -> None:
     with pytest.raises(gf.InputError, match=r"device 'hpu:7' can't be used here .*; device='cpu' works anywhere"):
         gf.Client("a", "top-k:k=2", like=6, device="hpu:7")
+
+
+def test_a_client_outlives_the_inference_mode_that_it_was_made_in(device: torch.device) -> None:
+    module = net().to(device)
+    server = gf.Server("top-k:k=5", SCHEDULE, like=module)
+    with torch.inference_mode():
+        client = gf.Client("a", "top-k:k=5", like=module)
+        server.accept("a", client.encode(module, moved(module.state_dict(), 1), server.offer("a")))
+        server.step(module)
+        client.load_state_dict(client.state_dict())
+    before = client.residual
+    server.accept("a", client.encode(module, moved(module.state_dict(), 2), server.offer("a")))
+    assert client.residual.tobytes() != before.tobytes()

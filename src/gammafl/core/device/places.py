@@ -26,15 +26,25 @@ class Place:
 
     def zeros(self, dim: int) -> Any:
         """A vector of so many zeros."""
-        return np.zeros(dim, np.float32) if self.device is None else self.put(np.zeros(dim, np.float32))
+        if self.device is None:
+            return np.zeros(dim, np.float32)
+        import torch
+
+        from gammafl.core.device.torch_vectors import TorchVector
+
+        with torch.inference_mode(False):  # what is made within it can't be written after it
+            return TorchVector(torch.zeros(dim, dtype=torch.float32, device=self.device))
 
     def put(self, vector: Any) -> Any:
         """The vector in this place; a copy, unless it is there already."""
         if self.device is None:
             return on_host(vector)
+        import torch
+
         from gammafl.core.device.torch_vectors import TorchVector
 
-        return TorchVector(_tensor(vector).to(self.device))
+        with torch.inference_mode(False):
+            return TorchVector(_tensor(vector).to(self.device))
 
     def joined(self, tensors: Sequence[Any]) -> DeviceVector:
         """A new vector of what all these tensors hold, one after the other; only for a device."""
