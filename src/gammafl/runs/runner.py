@@ -98,7 +98,7 @@ class Clock:
 def session(resources: Resources) -> Iterator[float]:
     """A stretch of work on one run, from loading its data on; yields when it began.
 
-    The number of threads and torch's random state are afterwards as they were.
+    The number of threads and torch's random state are afterwards as they were; that of a device is not.
     """
     began = time.perf_counter()
     memory.forget_peak()

@@ -51,7 +51,8 @@ class TorchVector(DeviceVector):
         return self.tensor.numel()
 
     def host(self) -> Vector:
-        return np.array(to_host(self.tensor))
+        held = to_host(self.tensor)
+        return held.copy() if self.tensor.device.type == "cpu" else held
 
     def copy(self) -> "TorchVector":
         return TorchVector(self.tensor.clone())
