@@ -151,3 +151,18 @@ def test_a_client_outlives_the_inference_mode_that_it_was_made_in(device: torch.
     before = client.residual
     server.accept("a", client.encode(module, moved(module.state_dict(), 2), server.offer("a")))
     assert client.residual.tobytes() != before.tobytes()
+
+
+class OwnTopK(gf.TopK):
+    on_device = True
+
+
+class OwnMemory(gf.ErrorFeedback):
+    on_device = True
+
+
+@pytest.mark.parametrize("method", [gf.Method(OwnTopK(2)), gf.Method(gf.TopK(2), memory=OwnMemory())], ids=repr)
+def test_parts_of_ones_own_are_for_the_host(method: gf.Method, device: torch.device) -> None:
+    """They may do with a vector what numpy can, and a compressor's work is checked against all of it."""
+    with pytest.raises(gf.InputError, match="has no form for a device: device='cpu' copies"):
+        gf.Client("a", method, like=net().to(device))

@@ -198,7 +198,8 @@ class Method:
         Where all values are sent and rounded, all of them would have to cross before.
         """
         crosses = self.values.exact or self.compressor.leaves_a_rest
-        return self.compressor.on_device and self.memory.on_device and self.proven and crosses
+        ours = self.proven and is_ours(type(self.memory))  # others may expect what numpy's vectors can do
+        return self.compressor.on_device and self.memory.on_device and ours and crosses
 
     def placed(self, vector: Any, name: str) -> Vector:
         """`vector` as floats, where it is; refused on a device if the method can't work there."""
