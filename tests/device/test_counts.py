@@ -53,6 +53,17 @@ def test_what_crosses_is_8_bytes_an_entry_and_room_for_a_quarter_more(place: Pla
     assert 8 * KEPT <= max(counts("threshold", place).crossings) <= 1.25 * 8 * KEPT + 1000
 
 
+def test_a_part_of_a_residual_knows_how_much_room_it_needed(place: Place) -> None:
+    """As where statistics are at the end of it: only the first upload has a second transfer."""
+    residual, delta = place(np.zeros(10_000, np.float32)), place(np.ones(10_000, np.float32))
+    crossings = []
+    for _ in range(2):
+        with counted() as found:
+            residual[:9_000].add_and_take_above(delta[:9_000], 0.5)
+        crossings.append(len(found.crossings))
+    assert crossings == [2, 1]
+
+
 def test_nothing_is_sorted_but_a_sample(place: Place) -> None:
     names = dict(counts("largest", place).operations)
     assert not {"kthvalue", "topk"} & names.keys()

@@ -40,6 +40,8 @@ class TorchVector(DeviceVector):
         self.tensor = tensor
         self._found = tensor.numel() // FIRST
         """How many were found the last time."""
+        self._parts: dict[tuple[int, int, int], TorchVector] = {}
+        """Slices that were asked for: they know how much room they needed."""
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> "TorchVector":
@@ -69,7 +71,10 @@ class TorchVector(DeviceVector):
 
     def __getitem__(self, where: Any) -> Any:
         if isinstance(where, slice):
-            return TorchVector(self.tensor[where])
+            bounds = where.indices(self.size)
+            if bounds not in self._parts:
+                self._parts[bounds] = TorchVector(self.tensor[where])
+            return self._parts[bounds]
         return to_host(self.tensor[self._positions(where)])
 
     def __setitem__(self, where: Any, values: Any) -> None:
