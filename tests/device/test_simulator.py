@@ -204,7 +204,7 @@ def test_a_run_in_half_precision_has_a_directory(device: torch.device, tmp_path:
 def test_a_precision_that_can_not_be_is_refused_with_the_cure(
     device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(InputError, match="these are of float16: leave it out, or give model.float"):
+    with pytest.raises(InputError, match="these are of float16: leave it out, or give model"):
         simulated(net().half(), device=device, precision="f16", loss=own_loss)
     monkeypatch.setitem(KINDS, "bf16", torch.float64)  # as a backend without bf16: torch warns, and computes in float32
     with pytest.raises(InputError, match=r"can't compute in bf16 on .*: leave out precision"):

@@ -88,7 +88,8 @@ class KernelCrossing(Crossing):
         found = positions[:count].copy().view(np.uint32), values[:count].copy().view(np.float32)
         if not missed:
             return found
-        return merged(found, Crossing.of(vector, (vector.abs() <= self._threshold).logical_not(), missed).take_out(vector))
+        others = (vector.abs() <= self._threshold).logical_not()
+        return merged(found, Crossing.of(vector, others, missed).take_out(vector))
 
 
 class Blocks(NamedTuple):
