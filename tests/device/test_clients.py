@@ -1,5 +1,6 @@
 """A client whose model is on a device sends the same bytes as one on the host, and only they cross."""
 
+import re
 import secrets
 from pathlib import Path
 from typing import Any
@@ -138,3 +139,11 @@ def test_every_method_says_whether_it_has_a_form(device: torch.device) -> None:
 def test_a_device_that_is_not_there_is_refused_with_the_cure() -> None:
     with pytest.raises(gf.InputError, match=r"device 'hpu:7' can't be used here .*; device='cpu' works anywhere"):
         gf.Client("a", "top-k:k=2", like=6, device="hpu:7")
+
+
+def test_the_page_names_the_methods_that_work_there() -> None:
+    page = (Path(__file__).parents[2] / "docs/devices.md").read_text()
+    sentence = re.search(r"## Which methods\n\n(.*?) work on a device", page, re.S)
+    assert sentence
+    named = re.split(r",\s+|\s+and\s+", sentence[1])
+    assert sorted(named) == sorted(name for name in names() if gf.method_named(name).on_device)
