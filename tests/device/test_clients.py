@@ -1,5 +1,6 @@
 """A client whose model is on a device sends the same bytes as one on the host, and only they cross."""
 
+import re
 import secrets
 from pathlib import Path
 from typing import Any
@@ -166,3 +167,11 @@ def test_parts_of_ones_own_are_for_the_host(method: gf.Method, device: torch.dev
     """They may do with a vector what numpy can, and a compressor's work is checked against all of it."""
     with pytest.raises(gf.InputError, match="has no form for a device: device='cpu' copies"):
         gf.Client("a", method, like=net().to(device))
+
+
+def test_the_page_names_the_methods_that_work_there() -> None:
+    page = (Path(__file__).parents[2] / "docs/devices.md").read_text()
+    sentence = re.search(r"## Which methods\n\n(.*?) work on a device", page, re.S)
+    assert sentence
+    named = re.split(r",\s+|\s+and\s+", sentence[1])
+    assert sorted(named) == sorted(name for name in names() if gf.method_named(name).on_device)

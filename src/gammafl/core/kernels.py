@@ -15,7 +15,6 @@ import numpy as np
 
 from gammafl.core import threads
 from gammafl.core.arrays import Positions, Vector
-from gammafl.core.device.vectors import DeviceVector
 from gammafl.core.errors import require
 from gammafl.core.freed_memory import keep_freed_memory
 from gammafl.core.jit import compiled, trailing_zeros
@@ -55,7 +54,13 @@ def collect(find: Find, size: int) -> tuple[Positions, Vector]:
 
     It returns (how far it came, how many it found), and stops where a block's entries might not fit any more.
     """
-    pieces = [find_all(find, size)] if size <= ROOM else [piece for piece, _ in collect_pieces(find, size, len)]
+    if size <= ROOM:
+        room = _enter()
+        _, count = find(0, size, *room)
+        found = room[0][:count].copy(), room[1][:count].copy()
+        _leave([room])
+        return found
+    pieces = [piece for piece, _ in collect_pieces(find, size, len)]
     found = joined(pieces)
     leave(pieces)
     return found
@@ -93,7 +98,11 @@ def joined(pieces: Sequence[Piece]) -> tuple[Positions, Vector]:
 
 def leave(pieces: Sequence[Piece]) -> None:
     """The rooms of these pieces are free again."""
-    _free_rooms.extend(cast(Room, (indices.base, values.base)) for indices, values in pieces)
+    _leave([cast(Room, (indices.base, values.base)) for indices, values in pieces])
+
+
+def _leave(rooms: list[Room]) -> None:
+    _free_rooms.extend(rooms)
     del _free_rooms[KEPT_ROOMS:]
 
 
@@ -141,7 +150,7 @@ def subtract_into(before: Any, after: Any, out: Any) -> Any:
 
 def largest_magnitude(vector: Vector) -> float:
     """max |v_j|, 0 for an empty vector; infinite or NaN if any element is."""
-    if isinstance(vector, DeviceVector):
+    if not isinstance(vector, np.ndarray):
         return vector.largest_magnitude()
     bits = vector.view(np.uint32)
     if bits.size < SLICE_AT_LEAST:
@@ -152,7 +161,7 @@ def largest_magnitude(vector: Vector) -> float:
 def difference(before: Vector, after: Vector, out: Vector) -> float:
     """out ← before − after, three float32 vectors of one length; returns `largest_magnitude(out)`, in one pass."""
     require(before.shape == after.shape == out.shape, "difference needs vectors of one length")
-    if isinstance(out, DeviceVector):
+    if not isinstance(out, np.ndarray):
         return out.difference(before, after)
 
     def work(start: int, stop: int) -> int:
@@ -210,7 +219,7 @@ def add_and_take_above(delta: Vector, residual: Vector, threshold: float) -> tup
 
     One pass: reads both vectors, writes the residual, emits (indices, values). Algorithm 1, lines 12-13.
     """
-    if isinstance(residual, DeviceVector):
+    if not isinstance(residual, np.ndarray):
         return residual.add_and_take_above(residual.beside(delta), threshold)
     return collect(adding_and_taking_above(delta, residual, threshold), residual.size)
 

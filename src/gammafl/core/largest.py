@@ -19,7 +19,7 @@ import numpy as np
 from gammafl.core import kernels
 from gammafl.core.arrays import Positions, Vector
 from gammafl.core.candidates import Key, chosen, keep, keep_few, kth_between, not_above
-from gammafl.core.device.vectors import DeviceVector, zeros_like
+from gammafl.core.device.vectors import zeros_like
 from gammafl.core.jit import compiled, trailing_zeros
 from gammafl.core.kernels import BLOCK, MAGNITUDE, ONE, on_slices
 
@@ -62,7 +62,7 @@ def add_and_take_largest(delta: Vector, residual: Vector, k: int, key: int | Non
     >>> indices.tolist(), values.tolist(), vector.tolist()
     ([1, 2], [-4.0, 3.0], [1.0, 0.0, 0.0, 2.0])
     """
-    if isinstance(residual, DeviceVector):
+    if not isinstance(residual, np.ndarray):
         return residual.add_and_take_largest(residual.beside(delta), k, key)
     k = min(k, residual.size)
     if k == 0 or residual.size < max(SPARSE * k, LINE * FEW):

@@ -20,7 +20,7 @@ import numpy as np
 
 from gammafl.core import kernels
 from gammafl.core.arrays import Vector
-from gammafl.core.device.vectors import DeviceVector, is_on_device, on_host, vector_on
+from gammafl.core.device.vectors import is_on_device, on_host, vector_on
 from gammafl.core.errors import DivergedError, require
 from gammafl.core.inputs import array_of, not_what_is_wanted
 from gammafl.core.moment import Moment
@@ -166,10 +166,8 @@ class Residual(ClientMemory):
 
     def _beside(self, delta: Any) -> Vector:
         """The vector where the residual is: an update that is elsewhere crosses."""
-        vector: Any = as_vector(delta, self.dim, "delta")
-        if isinstance(self.residual, DeviceVector):
-            return cast(Vector, self.residual.beside(vector))
-        return on_host(vector)
+        vector = as_vector(delta, self.dim, "delta")
+        return on_host(vector) if isinstance(self.residual, np.ndarray) else self.residual.beside(vector)
 
     def take_back(self, update: SparseUpdate) -> None:
         require(update.dim == self.dim, f"an update of {update.dim} elements for a residual of {self.dim}")

@@ -94,7 +94,7 @@ class DeviceVector(ABC):
 
 def on_host(vector: Any) -> Vector:
     """The vector as numpy's: a copy if it was on a device."""
-    return vector.host() if isinstance(vector, DeviceVector) else vector
+    return vector if isinstance(vector, np.ndarray) else vector.host()
 
 
 def zeros_like(vector: Any) -> Any:
@@ -104,6 +104,8 @@ def zeros_like(vector: Any) -> Any:
 
 def is_on_device(value: Any) -> bool:
     """Whether it is a vector on a device, or a tensor of torch's that numpy can't read where it is."""
+    if isinstance(value, np.ndarray):  # the usual case, and this takes less time than to ask for a DeviceVector
+        return False
     if isinstance(value, DeviceVector):
         return True
     if not hasattr(value, "detach") or str(value.layout) != STRIDED:
