@@ -95,6 +95,19 @@ def test_states_that_lie_under_each_others_names_count_nothing_twice(
     np.testing.assert_allclose(everything, computed(task, "0") + computed(task, "1"), atol=1e-5)
 
 
+@pytest.mark.parametrize("method", ["qsgd", "terngrad", "drive"])
+def test_a_client_without_a_residual_knows_its_open_upload_again(
+    method: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such methods remember nothing but what did not count: that is sent with the next upload."""
+    lost, task = iter([None]), Quadratic((10, 20))
+    chosen, _, _ = run(tmp_path, 4, task, lambda message, reply: next(lost, reply), method=method, fraction_train=1.0)
+    assert "can't be used" not in caplog.text
+    assert len(state_files(tmp_path)) == len(list(folder(tmp_path).glob("*.state*"))) == 2
+    assert "upload 1 of client 0 (round 1) did not count; its update is sent with the next ones" in caplog.text
+    assert len(chosen.training.exchange.receipts.table()["last"]) == 2
+
+
 def test_a_file_that_can_not_be_read_for_now_is_kept(
     tmp_path: Path, applied: dict[str, Vector], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import FedAvg, Result
@@ -127,6 +127,31 @@ def test_any_strategy_goes_on_as_if_nothing_had_happened(name: str, tmp_path: Pa
     deaths = range(3, 2 * grid.steps, 19)
     _, result, _ = play(tmp_path / "killed", make, deaths, method="fedavg", mods=mods)
     np.testing.assert_array_equal(vector_of(result.arrays), vector_of(expected.arrays))
+
+
+def test_a_part_of_the_model_that_is_done_comes_back_as_it_is(tmp_path: Path) -> None:
+    """Clients return one tensor, so that FedAvg's next model is that one: a view of the whole can't stand for it."""
+
+    def weight_alone(message: Message, context: Any, call_next: Any) -> Message:
+        if message.metadata.message_type == MessageType.EVALUATE:
+            return Message(RecordDict({"metrics": MetricRecord({"num-examples": 1})}), reply_to=message)
+        reply: Message = call_next(message, context)
+        reply.content["arrays"] = ArrayRecord({"a.weight": reply.content.array_records["arrays"]["a.weight"]})
+        return reply
+
+    def trained(folder: Path, deaths: Iterable[int]) -> Vector:
+        grid = Deadly(app_with([gammafl.flower.compress(folder / "clients"), weight_alone]), NODES, deaths)
+
+        def start() -> Result:
+            chosen = gammafl.flower.Compressed(
+                FedAvg(), "fedavg", downlink="top-k:keep=0.3", checkpoint=folder / "server"
+            )
+            return chosen.start(grid, record_of(np.zeros(DIM, np.float32)), 1)
+
+        return restarted(grid, start).arrays["a.weight"].numpy()
+
+    evaluating = NODES + 3
+    np.testing.assert_array_equal(trained(tmp_path / "killed", [evaluating]), trained(tmp_path / "alone", []))
 
 
 class Decaying(FedAvg):

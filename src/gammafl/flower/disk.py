@@ -18,7 +18,7 @@ from gammafl import seeds
 from gammafl.core import halved
 from gammafl.core.arrays import Vector
 from gammafl.core.errors import InputError
-from gammafl.core.memory import RESIDUAL
+from gammafl.core.memory import RESIDUAL, NoMemory
 from gammafl.core.method import Method
 from gammafl.federated.exchange import ClientFacts, ClientState
 from gammafl.files import locks, private_files, tensor_files
@@ -191,7 +191,8 @@ def _read(path: Path, method: Method, dim: int, training: str) -> ClientState | 
         return None
     if facts.method != describe(method):
         raise ValueError("it is of another method")
-    remembers = method.leaves_a_rest or RESIDUAL in tensors or HALVES in tensors
+    keeps_a_rest = method.leaves_a_rest and not isinstance(method.memory, NoMemory)
+    remembers = keeps_a_rest or RESIDUAL in tensors or HALVES in tensors
     wanted = dict.fromkeys(method.memory.vectors, Kind(FLOATS, (dim,))) if remembers else {}
     vectors = {name: np.array(tensors[name]) for name in wanted if name in tensors}
     if HALVES in tensors:

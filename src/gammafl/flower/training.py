@@ -260,8 +260,9 @@ class Training:
             self.down.show(base.record, base.vector, base.sent)
 
     def as_held(self, arrays: ArrayRecord) -> ArrayRecord:
-        """The strategy's model as clients hold it once they get the next message."""
-        if not self.has_view or self.last is None or not same_data(arrays, self.last.record):
+        """The strategy's model as clients hold it once they get the next message; a part of a model as it is."""
+        last = self.last if self.has_view else None
+        if last is None or not self.is_whole(last) or not same_data(arrays, last.record):
             return arrays
         return self.down.whole
 
