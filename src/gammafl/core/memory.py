@@ -167,7 +167,9 @@ class Residual(ClientMemory):
     def _beside(self, delta: Any) -> Vector:
         """The vector where the residual is: an update that is elsewhere crosses."""
         vector = as_vector(delta, self.dim, "delta")
-        return on_host(vector) if isinstance(self.residual, np.ndarray) else self.residual.beside(vector)
+        if not isinstance(self.residual, np.ndarray):
+            return self.residual.beside(vector)
+        return vector if isinstance(vector, np.ndarray) else vector.staged()
 
     def take_back(self, update: SparseUpdate) -> None:
         require(update.dim == self.dim, f"an update of {update.dim} elements for a residual of {self.dim}")

@@ -6,6 +6,7 @@ for the number first, which is one more.
 """
 
 import math
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -28,6 +29,20 @@ TELLS_NAN = {"cpu", "cuda", "xpu"}
 
 AtOnce = Callable[[torch.Tensor, torch.Tensor, float, int], Crossing]
 """(delta, residual, threshold, room) → what the fused pass has found."""
+
+
+class Stage(threading.local):
+    """Memory of the host that a device copies to without a detour: one for each thread."""
+
+    memory: torch.Tensor | None = None
+
+    def of(self, size: int) -> torch.Tensor:
+        if self.memory is None or self.memory.numel() != size:
+            self.memory = torch.empty(size, dtype=torch.float32, device="cpu", pin_memory=True)
+        return self.memory
+
+
+STAGE = Stage()
 
 
 class TorchVector(DeviceVector):
@@ -55,6 +70,14 @@ class TorchVector(DeviceVector):
     def host(self) -> Vector:
         held = to_host(self.tensor)
         return held.copy() if self.tensor.device.type == "cpu" else held
+
+    def staged(self) -> Vector:
+        """From CUDA through pinned memory."""
+        if not self.tensor.is_cuda:
+            return self.host()
+        stage = STAGE.of(self.size)
+        stage.copy_(self.tensor)  # waits for the device
+        return stage.numpy()
 
     def copy(self) -> "TorchVector":
         return TorchVector(self.tensor.clone())

@@ -39,6 +39,10 @@ class DeviceVector(ABC):
     def host(self) -> Vector:
         """All of it, copied to the host."""
 
+    def staged(self) -> Vector:
+        """The same for a moment: valid until the next call, so that its memory can be used again."""
+        return self.host()
+
     @abstractmethod
     def copy(self) -> "DeviceVector": ...
 
