@@ -90,7 +90,7 @@ def test_methods_without_a_form_are_refused_with_the_cure(device: torch.device) 
         gf.Client("a", "qsgd", like=net().to(device))
 
 
-def test_a_copy_is_made_where_it_is_asked_for(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_is_made_where_it_is_asked_for(device: torch.device) -> None:
     """A memory on the host takes updates from anywhere."""
     memory = gf.method_named("qsgd").memory.client(gf.method_named("qsgd"), 40)
     values = np.random.default_rng(0).standard_normal(40).astype(np.float32)

@@ -56,7 +56,7 @@ def test_few_magnitudes_and_any_k(seed: int, size: int, k: int, magnitudes: int)
     same(left.add_and_take_largest(TorchVector(torch.from_numpy(delta)), k, seed), wanted, left, rest)
 
 
-def test_a_sample_that_misleads_is_put_right(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_that_misleads_is_put_right(place: Place) -> None:
     """All that is large lies where the sample does not look, then all that is small."""
     vector = np.full(400_000, 1e-3, np.float32)
     vector[1::7] = 1.0

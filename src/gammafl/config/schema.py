@@ -17,6 +17,9 @@ from gammafl.methods.registry import method_named, split_expression
 from gammafl.methods.ways import Way, way_down
 
 Sampler = Literal["replacement", "epochs", "epochs-fixed"]
+Precision = Literal["f32", "bf16", "f16"]
+"""What a local step is computed in: as the weights are, or by torch's autocast."""
+
 Share = Annotated[float, Field(ge=0, le=1)]
 MULTIPLIER = "unset: 1, and 0.1 from 100 clients on, as in the paper"
 
@@ -247,7 +250,7 @@ class RunConfig(Settings):
     device: str = Field(
         "cpu", min_length=1, description="where model, samples and local training are: cpu, cuda, cuda:1, mps, xpu, …"
     )
-    precision: Literal["f32", "bf16", "f16"] = Field(
+    precision: Precision = Field(
         "f32", description="what local steps are computed in: as the weights are, or by torch's autocast"
     )
     device_memory_mb: float | None = Field(

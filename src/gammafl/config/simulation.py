@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, ValidationError
 
 from gammafl.config.messages import in_one_line
-from gammafl.config.schema import Faults, RunConfig, Sampler
+from gammafl.config.schema import Faults, Precision, RunConfig, Sampler
 from gammafl.config.settings import Settings
 from gammafl.core.errors import InputError
 
@@ -41,7 +41,7 @@ class SimulationConfig(Settings):
     buffers: str
     fast: bool = True
     device: str = "cpu"
-    precision: Literal["f32", "bf16", "f16"] = "f32"
+    precision: Precision = "f32"
     averaging: Literal["tail", "exponential", "none"]
     evaluate_every: AtLeastOne
     data_digest: str = ""

@@ -23,7 +23,7 @@ from gammafl.config.link_trace import LinkTrace, as_links
 from gammafl.config.optimizers import ServerOptimizer
 from gammafl.config.optimizers import server_optimizer as as_server_optimizer
 from gammafl.config.privacy import Privacy
-from gammafl.config.schema import EvaluationSettings, Faults, Sampler
+from gammafl.config.schema import EvaluationSettings, Faults, Precision, Sampler
 from gammafl.config.simulation import SimulationConfig, make_simulation_config
 from gammafl.core.aggregate import Weighting
 from gammafl.core.compressors import Compressor
@@ -43,7 +43,6 @@ from gammafl.runs.identity import with_digests, without_addresses
 from gammafl.runs.progress import Logged, Progress, show_progress
 from gammafl.runs.runner import Names, OnRound, Resources, run, session
 from gammafl.runs.stores import InMemory, Store, on_disk
-from gammafl.tasks.device_replica import Precision
 from gammafl.tasks.flat_module import Buffers
 from gammafl.tasks.metrics import MetricChoice
 from gammafl.tasks.objective import Loss

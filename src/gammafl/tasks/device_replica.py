@@ -7,11 +7,12 @@ after a client's steps is its mean loss and the largest magnitude of its update,
 import copy
 import warnings
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
 
+from gammafl.config.schema import Precision
 from gammafl.core.device.crossing import to_host
 from gammafl.core.device.torch_vectors import TorchVector
 from gammafl.core.errors import require
@@ -22,9 +23,6 @@ from gammafl.tasks.flat_module import Buffers, FlatModule
 from gammafl.tasks.nested import Nested
 from gammafl.tasks.objective import Objective
 from gammafl.tasks.optimizers import LocalRule, plain_rule
-
-Precision = Literal["f32", "bf16", "f16"]
-"""What a step is computed in, by torch's autocast: weights stay as they are."""
 
 KINDS = {"bf16": torch.bfloat16, "f16": torch.float16}
 

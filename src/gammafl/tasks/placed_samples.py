@@ -1,10 +1,10 @@
 """Samples on a device: data that is held as arrays is moved there once, and a batch is gathered there."""
 
-import weakref
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import TensorDataset
 
 from gammafl.tasks.nested import mapped
 from gammafl.tasks.samples import Batch, ImageSamples, Indices, Samples, TensorSamples
@@ -43,11 +43,14 @@ class PlacedImages:
 
 
 class Placement:
-    """Samples → the same on a device. Arrays that clients share are there once."""
+    """Samples → the same on a device. Arrays that clients share are there once.
+
+    What was moved is held here too, so that no other object gets its id.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._made: dict[int, tuple[Any, Any]] = {}
+        self._made: dict[int, tuple[TensorSamples, PlacedSamples]] = {}
         self._arrays: dict[int, tuple[Any, torch.Tensor, torch.Tensor]] = {}
 
     def of(self, samples: Samples) -> Samples:
@@ -55,23 +58,14 @@ class Placement:
             return self._images(samples)
         if not isinstance(samples, TensorSamples):
             return PlacedSamples(samples, self._device)
-        found = self._made.get(id(samples))
-        if found is None or found[0]() is not samples:
-            placed = copy_of(samples, self._device)
-            found = self._made[id(samples)] = (weakref.ref(samples), placed)
-        return found[1]
+        if id(samples) not in self._made:
+            there = TensorDataset(samples.inputs.to(self._device), samples.targets.to(self._device))
+            self._made[id(samples)] = samples, PlacedSamples(TensorSamples(there), self._device)
+        return self._made[id(samples)][1]
 
     def _images(self, samples: ImageSamples) -> PlacedImages:
-        held = self._arrays.get(id(samples.images))
-        if held is None or held[0] is not samples.images:
-            labels = torch.from_numpy(samples.labels.astype(np.int64)).to(self._device)
-            held = (samples.images, torch.from_numpy(samples.images).to(self._device), labels)
-            self._arrays[id(samples.images)] = held
-        return PlacedImages(samples, held[1], held[2])
-
-
-def copy_of(samples: TensorSamples, device: torch.device) -> PlacedSamples:
-    """Its tensors on the device."""
-    placed = TensorSamples.__new__(TensorSamples)
-    placed.inputs, placed.targets = samples.inputs.to(device), samples.targets.to(device)
-    return PlacedSamples(placed, device)
+        if id(samples.images) not in self._arrays:
+            images, labels = torch.from_numpy(samples.images), torch.from_numpy(samples.labels.astype(np.int64))
+            self._arrays[id(samples.images)] = samples.images, images.to(self._device), labels.to(self._device)
+        _, images, labels = self._arrays[id(samples.images)]
+        return PlacedImages(samples, images, labels)

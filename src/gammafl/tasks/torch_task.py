@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from gammafl.config.schema import Precision
 from gammafl.core import threads
 from gammafl.core.arrays import Vector
 from gammafl.core.device.places import Place, place_named
@@ -19,7 +20,7 @@ from gammafl.core.device.vectors import NOWHERE
 from gammafl.core.errors import InputError, require
 from gammafl.federated import batch_draws as streams
 from gammafl.federated.task import Evaluation, LocalUpdate
-from gammafl.tasks.device_replica import DeviceReplica, Precision, require_precision
+from gammafl.tasks.device_replica import DeviceReplica, require_precision
 from gammafl.tasks.fast.convolutions.block import has_compiled
 from gammafl.tasks.fast.replicas import LARGE, Replica, Replicas, Training
 from gammafl.tasks.fast.softmax_regression import SoftmaxRegression, is_softmax_regression

@@ -7,7 +7,7 @@ table SETTINGS of the settings it starts from. docs/own-task.md has a complete e
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gammafl.config.schema import RunConfig
+from gammafl.config.schema import Precision, RunConfig
 from gammafl.core.errors import not_installed, require
 from gammafl.methods.files import function_in_file, module_of
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:  # the command line looks at names without loading torch
     from torch.utils.data import DataLoader, Dataset
 
     from gammafl.federated.task import Task
-    from gammafl.tasks.device_replica import Precision
     from gammafl.tasks.flat_module import Buffers
     from gammafl.tasks.metrics import MetricChoice
     from gammafl.tasks.objective import Loss
@@ -60,7 +59,7 @@ def torch_task(
     name: str = "own",
     fast: bool = True,
     device: Any = None,
-    precision: "Precision" = "f32",
+    precision: Precision = "f32",
 ) -> "TorchTask":
     """A task from any module and any torch data sets or loaders, one a client.
 

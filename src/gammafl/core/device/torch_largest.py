@@ -13,6 +13,7 @@ import torch
 from gammafl.core.candidates import chosen, kth_between
 from gammafl.core.device.crossing import MAGNITUDE, MOST, Crossing, magnitudes, nonzero, to_device, to_host
 from gammafl.core.device.vectors import Found
+from gammafl.core.largest import DIGITS
 
 SAMPLE = 1 << 16
 """Elements that a sample looks at."""
@@ -22,9 +23,6 @@ MARGIN = 3
 
 SHORT, SPARSE = 1 << 12, 2
 """For fewer elements, or more than one in so many, a sample is no use."""
-
-DIGITS = ((20, 11), (9, 11), (0, 9))
-"""The 31 magnitude bits in three digits: (shift, width)."""
 
 
 def take_largest(vector: torch.Tensor, k: int, key: int | None) -> Found:
