@@ -16,6 +16,7 @@ from gammafl.config.schema import Faults
 from gammafl.core.arrays import Vector
 from gammafl.core.lengths import MessageForm
 from gammafl.core.memory import ClientMemory
+from gammafl.core.moment import Schedule
 from gammafl.core.wire import header_bytes
 from gammafl.federated import budget as hard
 from gammafl.federated import exchange
@@ -27,7 +28,7 @@ from gammafl.federated.residuals import ResidualStore
 from gammafl.federated.rounds import run_rounds, start
 from gammafl.methods.registry import method_named, names
 from gammafl.runs.directory import RunDirectory
-from gammafl.runs.execute import execute
+from gammafl.runs.execute import execute, make_stepsize
 from gammafl.tasks.registry import settings_of
 from tests.conftest import repeatable
 from tests.core.test_largest import KINDS, optimiser_like
@@ -276,13 +277,18 @@ def test_a_run_comes_to_its_bytes(method: str, total: int, tmp_path: Path) -> No
     assert abs(summary.uplink_bytes / total - 1) < 0.02
 
 
-@pytest.mark.parametrize("spread", ["gamma", "front"])
+@pytest.mark.parametrize("spread", ["gamma", "front", "even"])
 @pytest.mark.parametrize("method", ["gamma-fedht-q", "gamma-fedht-q:level=run", "top-k"])
 def test_however_its_bytes_are_spread(method: str, spread: str, tmp_path: Path) -> None:
     summary = mini(tmp_path / "run", method, f"300 kB/run, {spread}", faults={"lost": 0.1, "absent": 0.1})
     assert abs(summary.uplink_bytes / 300_000 - 1) < 0.02
     sizes = [record.uplink_bytes for record in RunDirectory(tmp_path / "run").records()]
-    assert sum(sizes[:100]) > 1.1 * sum(sizes[100:])
+    config = make_config(settings_of("logistic-mini"), {"task": "logistic-mini", **ROUNDS})
+    schedule = Schedule(make_stepsize(config), config.iterations)
+    plan = Allowance.of(Budget(run=300_000, spread=spread), schedule, 200, MessageForm(10_250))
+    assert plan is not None
+    first_half = sum(plan.weights[:100]) / sum(plan.weights)
+    assert sum(sizes[:100]) / sum(sizes) == pytest.approx(first_half, abs=0.05)
 
 
 def test_both_a_cap_and_a_runs_bytes_hold(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ import numpy as np
 from gammafl.core.errors import InputError, require
 from gammafl.core.inputs import is_number
 
-Spread = Literal["even", "gamma", "front"]
+Spread = Literal["front", "even", "gamma"]
+FRONT: Spread = "front"
 
 UNITS: dict[str, int | Fraction] = {
     "B": 1,
@@ -50,8 +51,8 @@ class Budget:
     run             bytes of all uploads of a run together, which it comes to
     rate            bytes a second and client: an upload is no longer than its link could carry since the last one
     round_seconds   how long a round takes, which a simulated run with a rate must be told
-    spread          how a run's bytes are spread over its rounds: "even", "gamma" (as the stepsize), or "front": half
-                    more than on average at first, half less at the end
+    spread          how a run's bytes are spread over its rounds: "front" (half more than on average at first, half less
+                    at the end), "even", or "gamma" (as the stepsize)
 
     >>> Budget.of("64 kB/upload, 20 MB/run")
     Budget('64 kB/upload, 20 MB/run')
@@ -63,7 +64,7 @@ class Budget:
     run: int | None = None
     rate: float | None = None
     round_seconds: float | None = None
-    spread: Spread = "even"
+    spread: Spread = FRONT
 
     def __post_init__(self) -> None:
         for name in ("upload", "run"):
@@ -78,7 +79,7 @@ class Budget:
             object.__setattr__(self, name, None if number is None else float(number))
         known = get_args(Spread)
         require(self.spread in known, f"budget: spread must be one of {', '.join(known)}, got {self.spread!r}")
-        unspread = self.spread != "even" and self.run is None
+        unspread = self.spread != FRONT and self.run is None
         require(not unspread, f"budget: {self.spread!r} spreads a run's bytes; say how many, such as 20 MB/run")
 
     @classmethod
@@ -99,7 +100,7 @@ class Budget:
         parts = [f"{_shown(getattr(self, name))}/{name}" for name in ("upload", "run") if getattr(self, name)]
         parts += [f"{_plain(self.rate)} B/s"] if self.rate else []
         parts += [f"{_plain(self.round_seconds)} s/round"] if self.round_seconds else []
-        return ", ".join([*parts, *([] if self.spread == "even" else [self.spread])])
+        return ", ".join([*parts, *([] if self.spread == FRONT else [self.spread])])
 
     def __repr__(self) -> str:
         return f"Budget({str(self)!r})"

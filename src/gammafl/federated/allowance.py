@@ -10,6 +10,15 @@ from gammafl.core.errors import require
 from gammafl.core.lengths import MessageForm
 from gammafl.core.moment import Schedule
 
+LEAST = 5 / 8
+"""So much of its plan each round is given, however much was spent before: one hostile client in five can't silence the
+others. It is 1/(1 + 3/5): what is left for them where a fifth of the clients count four times as much."""
+
+HORIZON, LEAST_DUE = 1 / 4, 1 / 4
+"""Where λ decides what is sent, what was overspent is made up for within this part of a run, with no less than such a
+part of the plan for each round. Sooner needs a λ that moves faster, which costs accuracy; later misses the budget of
+runs of some hundred rounds, where much is sent when the warm-up ends."""
+
 
 @dataclass(frozen=True)
 class Allowance:
@@ -49,9 +58,21 @@ class Allowance:
         """Bytes for the next round, after so many."""
         if closed >= len(self.weights):
             return 0.0
-        return max(0.0, self.total - spent) * self.weights[closed] / self._following[closed]
+        planned = self.total * self.weights[closed] / self._following[0]
+        return max((self.total - spent) * self.weights[closed] / self._following[closed], LEAST * planned)
 
-    def unplanned(self, spent: int, closed: int) -> float:
+    def due(self, spent: float, closed: int) -> float:
+        """Bytes for the next round where what was saved or overspent so far is made up for within a part of the run."""
+        if closed >= len(self.weights):
+            return 0.0
+        planned = self.total * self.weights[closed] / self._following[0]
+        return planned * max(LEAST_DUE, 1 + self.unplanned(spent, closed) / (HORIZON * self.total))
+
+    def change(self, closed: int) -> float:
+        """What is planned for the round after the next one, divided by what is for the next one; 1 at the end."""
+        return self.weights[closed + 1] / self.weights[closed] if closed + 1 < len(self.weights) else 1.0
+
+    def unplanned(self, spent: float, closed: int) -> float:
         """Bytes that would be left over if all further rounds took what was planned for them."""
         return self.total - spent - self.total * sum(self.weights[closed:]) / self._following[0]
 

@@ -13,14 +13,24 @@ Where a run has a byte budget (`config/budget.py`), bytes are the target in plac
 
     keep·d = left / (bytes of an entry in the last round, the median of its uploads)
 
-which corrects itself: `left` is what the budget still has, by the weights of the rounds that are left. Level "run"
-alone would miss the budget of a short run. So no upload of it is longer than four times what is left for one, which
-spreads what gathered under λ over some rounds. And in the last 2% of the rounds its uploads are told what to keep; in
-the last tenth where the run is off its budget by more than 1%.
+which corrects itself: `left` is what the budget still has, by the weights of the rounds that are left.
+
+Level "run" would make up for it too late, by a lower λ at the end, which costs accuracy: it releases old residuals.
+So there
+
+    c ← c·(spent/due)^0.02·exp(trend)·(weight of this round)/(weight of the next)
+
+`due` is what was planned for an upload of the round, less what was overspent before, spread over a quarter of the
+run. `trend` learns how c has to move in every round for uploads to stay at their plan. It grows by 0.01²·ln(spent/due)
+a round: that is critical damping where bytes go with 1/λ, as error feedback makes them in the long run, since all that
+is computed is sent. The last factor follows for the same reason: λ follows the plan. No upload is longer than four
+times what is left for one, which spreads what gathered under λ over some rounds. And in the last tenth of the rounds,
+once the run is off its budget by more than 1.5%, uploads are told what to keep.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import exp, log
 from statistics import median
 from typing import Annotated, Any, NamedTuple
 
@@ -46,11 +56,16 @@ USUAL = 2.0
 """So many times what is left for an upload count in any case, since in some rounds few clients send most. With 2.5 or
 more, one hostile client in five could leave the others less than 1/(1 + 3/5) of the plan (docs/levels.md)."""
 
-LANDING, EARLY_LANDING = 0.02, 0.1
-"""The last part of a run with a byte budget, in which uploads are told how much to keep: a tenth where the run is off
-its budget by more than `OFF`, since a tenth in every run cost half a point of accuracy."""
+TREND = (EXPONENT / 2) ** 2
+"""By so much the trend of a run with a byte budget grows, times ln(spent/due)."""
 
-OFF = 0.01
+STEEPEST = EXPONENT * log(FACTOR)
+"""No trend moves the scale faster than one round that is far from the plan does."""
+
+LANDING, OFF = 0.1, 0.015
+"""In this last part of a run uploads are told how much to keep, once the run is off its budget by more than `OFF`.
+Every such round costs accuracy, and so does a closer landing."""
+
 Size = Annotated[float, Field(ge=0)]
 
 
@@ -79,11 +94,18 @@ class Spending(Facts):
     uploads: Count = 0
     """Of all rounds so far."""
 
+    counted: Size = 0.0
+    """The same bytes as level "run" counts them: no client alone can make them many."""
+
     entry_bytes: Size | None = None
     """Of an entry in the last round that had some."""
 
+    trend: Annotated[float, Field(ge=-STEEPEST, le=STEEPEST)] = 0.0
+    """How the logarithm of the scale moves in each round."""
+
     lands: bool = False
-    """Whether what is left of the budget decides how much uploads keep, to the end."""
+    """Whether what is left of the budget decides how much uploads keep. Then it does so to the end: what gathers under
+    λ meanwhile would come at once."""
 
 
 class LevelState(Facts):
@@ -164,24 +186,20 @@ class Controller:
         if self._level is None and self._allowance is None:
             return
         state, steered = self._state, {}
+        spending, change = self._accounted(uploads)
         if self._level is not None:
-            steered = self._steered(self._level, moment, uploads)
-        self._state = state.model_copy(
-            update={"rounds": state.rounds + 1, "spending": self._spending(uploads), **steered}
-        )
+            steered = self._steered(self._level, moment, uploads, change)
+        self._state = state.model_copy(update={"rounds": state.rounds + 1, "spending": spending, **steered})
 
-    def _steered(self, level: RunLevel, moment: Moment, uploads: Sequence[Sent]) -> dict[str, Any]:
+    def _steered(self, level: RunLevel, moment: Moment, uploads: Sequence[Sent], by_bytes: float) -> dict[str, Any]:
         """What level "run" remembers of the round: its scale first of all."""
         state, plan = self._state, level.keep
         left = (plan * self._rounds - state.spent) / max(1, self._rounds - state.rounds)
         due = min(max(left, plan / FACTOR), FACTOR * plan)
         spent, found = _spent([upload.kept for upload in uploads], plan, due), list[float]()
         if state.scale > 0:
-            ratio = self._ratio_of_bytes(uploads)
-            if ratio is None:
-                ratio = spent / due
-            change = min(max(ratio, 1 / FACTOR), FACTOR) ** EXPONENT if level.steers else 1.0
-            scale = state.scale * change
+            change = _ratio(spent, due) ** EXPONENT if self._allowance is None else by_bytes
+            scale = state.scale * change if level.steers else state.scale
         else:
             found = [*state.found, *self._found(moment, uploads)]
             scale = median(found) if found and state.rounds + 1 >= level.warmup else 0.0
@@ -198,44 +216,35 @@ class Controller:
         expected = spending.uploads / self._state.rounds if spending.uploads else allowance.uploads
         return None if not expected else allowance.left(spending.bytes, self._state.rounds) / expected
 
-    def _ratio_of_bytes(self, uploads: Sequence[Sent]) -> float | None:
-        """What an upload of the round took, by what was left for one; None where there is no budget."""
-        left = self._left_for_an_upload()
-        if left is None:
-            return None
-        mean = self._charged(uploads) / max(1, len(uploads))
-        return mean / max(left, 1.0) if uploads else 1.0
-
-    def _spending(self, uploads: Sequence[Sent]) -> Spending | None:
-        """With what the round took."""
-        allowance, before = self._allowance, self._state.spending
+    def _accounted(self, uploads: Sequence[Sent]) -> tuple[Spending | None, float]:
+        """With what the round took; and how the scale moves by it, in a run with a budget."""
+        allowance, before, closed = self._allowance, self._state.spending, self._state.rounds
         if allowance is None or before is None:
-            return None
-        form, sent = allowance.form, self._charged(uploads)
-        size = form.dim - form.whole
+            return None, 1.0
+        expected = before.uploads / closed if before.uploads else allowance.uploads or max(1, len(uploads))
+        due = allowance.due(before.counted, closed) / expected
+        mean = _spent([upload.payload_bytes for upload in uploads], due, due)
+        ratio = _ratio(mean, due) if due > 0 else 1.0
+        trend = before.trend + TREND * log(ratio) if self.scale > 0 else 0.0  # in the warm-up λ does not decide
+        trend = min(max(trend, -STEEPEST), STEEPEST)
+        form, size = allowance.form, allowance.form.dim - allowance.form.whole
         each = [max(0, one.payload_bytes - form.smallest) / (one.kept * size) for one in uploads if one.kept * size]
-        entry_bytes = median(each) if each else before.entry_bytes
-        spent, closed, rounds = before.bytes + sent, self._state.rounds + 1, self._rounds
-        off = abs(allowance.unplanned(spent, closed)) > OFF * allowance.total
-        landing = max(1.0, (EARLY_LANDING if off else LANDING) * rounds)
-        return Spending(
+        spent, ends = before.bytes + _bytes(uploads), (1 - LANDING) * self._rounds
+        off = abs(allowance.unplanned(spent, closed + 1)) > OFF * allowance.total
+        spending = Spending(
             bytes=spent,
             uploads=before.uploads + len(uploads),
-            entry_bytes=entry_bytes,
-            lands=before.lands or closed >= rounds - landing,
+            counted=before.counted + mean * len(uploads),
+            entry_bytes=median(each) if each else before.entry_bytes,
+            trend=trend,
+            lands=before.lands or (off and closed + 1 >= min(ends, self._rounds - 1)),
         )
-
-    def _charged(self, uploads: Sequence[Sent]) -> int:
-        """The bytes of the round's uploads, where no client alone can use up what the others may send."""
-        sizes = [upload.payload_bytes for upload in uploads]
-        most = max(FACTOR * median(sizes or [0]), USUAL * (self._left_for_an_upload() or 0.0))
-        least = 0 if self._allowance is None else self._allowance.form.most_bytes(1)
-        return sum(min(size, max(int(most), least)) for size in sizes)
+        return spending, ratio**EXPONENT * exp(trend) / allowance.change(closed)
 
     def observe_more(self, uploads: Sequence[Sent]) -> None:
         """These uploads of the round that was closed last counted as well."""
         if (spending := self._state.spending) is not None:
-            more = {"bytes": spending.bytes + self._charged(uploads), "uploads": spending.uploads + len(uploads)}
+            more = {"bytes": spending.bytes + _bytes(uploads), "uploads": spending.uploads + len(uploads)}
             self._state = self._state.model_copy(update={"spending": spending.model_copy(update=more)})
 
     def _found(self, moment: Moment, uploads: Sequence[Sent]) -> list[float]:
@@ -267,9 +276,18 @@ class Controller:
             self._state = state
 
 
-def _spent(kept: Sequence[float], plan: float, due: float) -> float:
-    """What the uploads of a round kept on average, where no client alone can make it large; `due` is what they may."""
-    if not kept:
+def _spent(sizes: Sequence[float], plan: float, due: float) -> float:
+    """What the uploads of a round took on average, where no client alone can make it large; `due` is what they may."""
+    if not sizes:
         return plan
-    most = max(USUAL * due, FACTOR * median(kept))
-    return sum(min(one, most) for one in kept) / len(kept)
+    most = max(USUAL * due, FACTOR * median(sizes))
+    return sum(min(one, most) for one in sizes) / len(sizes)
+
+
+def _bytes(uploads: Sequence[Sent]) -> int:
+    return sum(upload.payload_bytes for upload in uploads)
+
+
+def _ratio(spent: float, due: float) -> float:
+    """spent/due; neither is thought more than `FACTOR` times the other."""
+    return min(max(spent / due, 1 / FACTOR), FACTOR)
