@@ -295,7 +295,7 @@ def test_fig2_shows_its_lines_whole_also_where_only_one_of_many_seeds_keeps_anyt
         scales = [layer["encoding"]["y"]["scale"] for layer in panel.views[0].spec["layer"]]
         low, high = scales[0]["domain"]
         assert all(scale["domain"] == [low, high] for scale in scales)
-        values = [point["kept_fraction"] for point in panel.datasets["points"]]
+        values = [point["kept_fraction"] for point in panel.data]
         assert low <= min(values) < max(values) <= high
 
 

@@ -33,7 +33,7 @@ def plots_in(html: str) -> list[dict[str, Any]]:
 
 
 def points(plot: dict[str, Any]) -> list[dict[str, Any]]:
-    return list(plot["datasets"]["points"])
+    return list(plot["data"])
 
 
 def test_a_study_is_shown_with_every_claim_its_verdict_its_tables_and_its_settings(tmp_path: Path) -> None:
@@ -89,12 +89,12 @@ def test_curves_can_be_seen_by_iterations_and_by_bytes_as_metric_loss_and_kept_f
 
 
 def test_a_heat_maps_colours_reach_as_far_as_its_values_with_zero_in_the_middle(tmp_path: Path) -> None:
-    maps = [plot for plot in plots_in(written(made_fig4(tmp_path / "s"))) if "cells" in plot["datasets"]]
+    maps = [plot for plot in plots_in(written(made_fig4(tmp_path / "s"))) if "column" in plot["data"][0]]
     assert len(maps) == 2  # γ-FedHT against Top-k, γ-FedHT-Q against STC
     for one in maps:
-        largest = max(abs(cell["value"]) for cell in one["datasets"]["cells"] if cell["value"] is not None)
+        largest = max(abs(cell["value"]) for cell in one["data"] if cell["value"] is not None)
         assert one["views"][0]["spec"]["layer"][0]["encoding"]["color"]["scale"]["domain"] == [-largest, largest]
-    assert maps[0]["datasets"]["cells"][0]["text"].startswith("−1.00")
+    assert maps[0]["data"][0]["text"].startswith("−1.00")
 
 
 def test_runs_that_differ_in_the_seed_alone_are_one_curve(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_runs_that_differ_in_the_seed_alone_are_one_curve(tmp_path: Path) -> Non
     labels = [label for label, _, _ in panel.legend]
     assert [label.partition(",")[0] for label in labels] == ["HT", "HT"]
     assert "batch_size 7" in labels[1]
-    banded = {point["line"] for point in panel.datasets["points"] if "metric_low" in point}
+    banded = {point["line"] for point in panel.data if "metric_low" in point}
     assert banded == {labels[0]}  # of two seeds
 
 

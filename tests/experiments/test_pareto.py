@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gammafl.experiments.claims import FAILS, HOLDS, OPEN
-from gammafl.experiments.pareto import HALF, OWN, PARETO, fewest_bytes, pareto, points, verdicts_within
+from gammafl.experiments.pareto import HALF, OWN, PARETO, fewest_bytes, judged, pareto, points
 from gammafl.experiments.rows import Row, Rows
 from gammafl.methods.registry import entry_named, looks_of, methods_in
 from tests.test_cli import gammafl
@@ -32,9 +32,8 @@ def invented(gaps: dict[str, float], seeds: int = 5, **figures: float) -> Rows:
 
 
 def verdict_of(rows: Rows, keep: str, within: float = 0.5) -> str:
-    candidates = [point for point in points(rows, "last_mean") if not point.is_dense]
-    answers = verdicts_within(candidates, within)
-    return next(a for point, (a, _) in zip(candidates, answers, strict=True) if point.cell["keep"] == keep)
+    known = judged(points(rows, "last_mean"), within)
+    return next(answer for point, answer, _ in known if point.cell["keep"] == keep)
 
 
 def test_a_point_is_within_reach_if_the_paired_difference_says_so() -> None:
@@ -48,9 +47,9 @@ def test_a_point_is_within_reach_if_the_paired_difference_says_so() -> None:
 def test_the_more_points_the_more_it_takes() -> None:
     """Holm's correction is over all points of the grid."""
     gaps = {"0.01": 0.46}
-    alone = [p for _, p in verdicts_within([x for x in points(invented(gaps), "last_mean") if not x.is_dense], 0.5)]
+    alone = [p for _, _, p in judged(points(invented(gaps), "last_mean"), 0.5)]
     many = invented(gaps | {f"0.0{i}": 3.0 for i in range(2, 9)})
-    among = [p for _, p in verdicts_within([x for x in points(many, "last_mean") if not x.is_dense], 0.5)]
+    among = [p for _, _, p in judged(points(many, "last_mean"), 0.5)]
     assert len(among) == len(alone) + 7
     assert among[0] >= alone[0]
 
@@ -70,7 +69,7 @@ def test_a_dominated_point_is_grey_and_no_other() -> None:
     """Keeping 3% is less accurate than keeping 1%, for more bytes."""
     chart = PARETO.charts[0](invented({"0.001": 3.0, "0.01": 0.1, "0.03": 1.0}))
     assert chart is not None
-    grey = [p["hint"] for p in chart.panels[0].datasets["points"] if p["line"] == "Top-k" and p["muted_up"]]
+    grey = [p["hint"] for p in chart.panels[0].data if p["line"] == "Top-k" and p["muted_up"]]
     assert grey == ["keep=0.03"]
 
 

@@ -25,17 +25,24 @@ def build(config):
 """
 
 
+def unexpected(job: Job, error: gf.DivergedError) -> None:
+    raise error
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_finished_job_makes_the_next_ones_possible(workers: int, tmp_path: Path) -> None:
     first = Job(make_config(BASE, {"method": "ht"}), tmp_path / "first")
+    rows: list[Row] = []
 
     def follow(job: Job, row: Row) -> list[Job]:
+        rows.append(row)
         if job.path.name != "first":
             return []
         k = round(row.figures["kept_fraction"] * row.figures["dim"])
         return [Job(make_config(BASE, {"method": "top-k", "compression": {"k": k}}), tmp_path / "second")]
 
-    leader, follower = (row.figures for row in run_jobs([first], follow, workers, Silent()))
+    run_jobs([first], follow, workers, Silent(), unexpected)
+    leader, follower = (row.figures for row in rows)
     assert follower["kept_fraction"] == pytest.approx(leader["kept_fraction"], abs=0.5 / leader["dim"])
 
 
@@ -44,7 +51,7 @@ def test_a_process_that_dies_is_named(tmp_path: Path) -> None:
     config = make_config({"task": f"{tmp_path}/deadly.py:build", "iterations": 10, "clients": 2})
     jobs = [Job(config, tmp_path / "one"), Job(make_config(BASE), tmp_path / "two")]
     with pytest.raises(gf.InputError, match="died, perhaps for want of memory"):
-        run_jobs(jobs, lambda job, summary: [], 2, Silent())
+        run_jobs(jobs, lambda job, summary: [], 2, Silent(), unexpected)
 
 
 KILLED = """
@@ -60,7 +67,7 @@ class Job:
         signal.pause()
 
 if __name__ == "__main__":
-    pool.run_jobs([Job()], lambda job, summary: [], 2, None)
+    pool.run_jobs([Job()], lambda job, summary: [], 2, None, None)
 """
 
 
@@ -82,4 +89,4 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
 def test_a_users_mistake_in_a_worker_reaches_the_parent(tmp_path: Path) -> None:
     wrong = make_config(BASE, {"partition": {"kind": "labels", "classes": 11}})
     with pytest.raises(gf.InputError, match="10 classes"):
-        run_jobs([Job(wrong, tmp_path / "run")], lambda job, summary: [], 2, Silent())
+        run_jobs([Job(wrong, tmp_path / "run")], lambda job, summary: [], 2, Silent(), unexpected)

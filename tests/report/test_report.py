@@ -155,7 +155,7 @@ def line(label: str, y: list[float], **look: Any) -> Line:
 def test_a_chart_has_every_number_and_every_line_has_its_name_at_its_end(both: list[list[float]]) -> None:
     lines = [line(f"line {i}", y) for i, y in enumerate(both)]
     panel = lines_panel("", lines, [ITERATIONS], [METRIC])
-    points = panel.datasets["points"]
+    points = panel.data
     assert len(points) == sum(map(len, both))
     for i, y in enumerate(both):
         shown = [point["metric"] for point in points if point["line"] == f"line {i}"]
@@ -200,9 +200,9 @@ def test_lines_keep_their_own_colours_where_these_tell_them_apart_and_others_get
 
 def test_a_point_without_neighbours_is_marked_and_so_is_each_of_a_few() -> None:
     alone = lines_panel("", [line("a", [*[0.5] * 20, math.nan, 0.5, math.nan])], [ITERATIONS], [METRIC])
-    assert [point["t"] for point in alone.datasets["points"] if point["dot"]] == [110.0]
+    assert [point["t"] for point in alone.data if point["dot"]] == [110.0]
     few = lines_panel("", [line("a", [0.5] * 3)], [ITERATIONS], [METRIC])
-    assert all(point["dot"] for point in few.datasets["points"])
+    assert all(point["dot"] for point in few.data)
 
 
 def test_the_same_chart_gives_the_same_files_and_nothing_of_a_reader_is_printed(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ MOST_SEEDS = 1000
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with the interval that covers the true one with the stated confidence; unbounded for a single value."""
+    """A mean with the interval that covers the true one with 95% confidence; unbounded for a single value."""
 
     mean: float
     low: float
@@ -34,7 +34,7 @@ class Interval:
         return f"{self.mean:{digits}} [{self.low:{digits}}, {self.high:{digits}}]" if self.count > 1 else "–"
 
 
-def interval(values: Collection[float], confidence: float = CONFIDENCE) -> Interval:
+def interval(values: Collection[float]) -> Interval:
     """The interval of the mean of independent `values`, which are roughly normal.
 
     >>> one = interval([0.9, 1.0, 1.1])
@@ -49,11 +49,11 @@ def interval(values: Collection[float], confidence: float = CONFIDENCE) -> Inter
         return Interval(mean, -math.inf, math.inf, count)
     from scipy.special import stdtrit  # scipy.stats.t.ppf, without the second that scipy.stats takes to load
 
-    half = float(stdtrit(count - 1, (1 + confidence) / 2)) * _error(values)
+    half = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2)) * _error(values)
     return Interval(mean, mean - half, mean + half, count)
 
 
-def seeds_to_decide(values: Collection[float], limit: float, confidence: float = CONFIDENCE) -> int | None:
+def seeds_to_decide(values: Collection[float], limit: float) -> int | None:
     """How many values would put the interval on one side of `limit`, if mean and spread stay as they are.
 
     None where that can't be told, of a single value, and where not even `MOST_SEEDS` would.
@@ -66,7 +66,7 @@ def seeds_to_decide(values: Collection[float], limit: float, confidence: float =
     from scipy.special import stdtrit
 
     counts = np.arange(2, MOST_SEEDS + 1)
-    halves = stdtrit(counts - 1, (1 + confidence) / 2) * np.std([*values], ddof=1) / np.sqrt(counts)
+    halves = stdtrit(counts - 1, (1 + CONFIDENCE) / 2) * np.std([*values], ddof=1) / np.sqrt(counts)
     enough = counts[halves < abs(np.mean([*values]) - limit)]
     return int(enough[0]) if enough.size else None
 

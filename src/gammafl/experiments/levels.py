@@ -70,17 +70,16 @@ def in_preset(study: Study, name: str) -> Study:
     """
     preset = preset_named(name)
     study.check_changes({key: value for key, value in flat(preset.settings).items() if not key.endswith(".kind")})
-
-    def changed(factor: Factor) -> Factor:
-        twice = any(level.name.endswith(PER_TENSOR) for level in factor.levels)
-        return replace(factor, levels=tuple(level if twice else _in_preset(level, preset) for level in factor.levels))
-
-    return replace(study, factors=tuple(map(changed, study.factors)), settings=merge(preset.settings, study.settings))
+    factors = [_in_preset(factor, preset) for factor in study.factors]
+    return replace(study, factors=tuple(factors), settings=merge(preset.settings, study.settings))
 
 
-def _in_preset(level: Level, preset: Preset) -> Level:
-    if "method" not in level.settings:
-        return level
-    return replace(
-        level, settings=merge({"compression": preset.of_methods([level.settings["method"]])}, level.settings)
-    )
+def _in_preset(factor: Factor, preset: Preset) -> Factor:
+    if any(level.name.endswith(PER_TENSOR) for level in factor.levels):
+        return factor
+    levels = []
+    for level in factor.levels:
+        known = [level.settings["method"]] if "method" in level.settings else []
+        settings = {"compression": preset.of_methods(known)} if known else {}
+        levels.append(replace(level, settings=merge(settings, level.settings)))
+    return replace(factor, levels=tuple(levels))

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from gammafl.experiments.grid import TASK, Factor, Study
 from gammafl.experiments.row_charts import curves_panel
 from gammafl.experiments.rows import FILE, Row, Rows, training_curve
 from gammafl.experiments.store import QUICK_NOTE, Studies, charts_of, diverged_table, load_rows, own_tables, reading
-from gammafl.federated.records import Summary
 from gammafl.federated.units import show_bytes
 from gammafl.files.atomic import write_atomically
 from gammafl.files.disk_errors import storing
@@ -85,15 +84,13 @@ def study_section(study: Study, rows: Rows) -> Section:
 
 
 def _facts(study: Study, rows: Rows) -> list[tuple[str, str]]:
-    task = [("task", rows.task)] if rows.task else []
-    facts = [("study", study.name), *task, ("runs", str(len(rows.finished)))]
-    if rows.finished:
-        facts.append(("seeds", ", ".join(map(str, rows.seeds))))
+    seeds = ", ".join(map(str, rows.seeds))
+    facts = [("study", study.name), ("task", rows.task), ("runs", str(len(rows.finished))), ("seeds", seeds)]
     for key in COMMON:
         values = sorted({row.figures[key] for row in rows.finished if key in row.figures})
         if values:
             facts.append((key, f"{values[0]:,}" if len(values) == 1 else f"{values[0]:,} – {values[-1]:,}"))
-    return facts
+    return [(heading, text) for heading, text in facts if text]
 
 
 def _card(verdict: Verdict) -> ClaimCard:
@@ -125,24 +122,16 @@ def runs_table(rows: Sequence[Row]) -> TextTable:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A run as it is on disk; `summary` is None as long as it is not finished."""
+    """A run as it is on disk; as long as it is not finished, its row has no results."""
 
     path: Path
     config: AnyConfig
-    summary: Summary | None
-    curve: Mapping[str, Sequence[float]]
-
-    def row(self, label: str, metric: str) -> Row:
-        """Of a run that is not finished without figures."""
-        shared = {key: getattr(self.config, key) for key in ("iterations", "clients", "participants")}
-        figures = {"metric": metric, **shared, **(self.summary.table() if self.summary else {})}
-        cell = {TASK: self.config.task, "run": label}
-        return Row(self.path.name, cell, self.config.seed, figures, self.curve)
+    row: Row
 
 
 def load(path: Path) -> Loaded:
     directory = RunDirectory(path)
-    summary = directory.summary()
+    config, summary = directory.config(), directory.summary()
     try:
         records = directory.records()
         dim = summary.dim if summary else math.nan  # what was kept is known only as a fraction of a known d
@@ -151,7 +140,9 @@ def load(path: Path) -> Loaded:
         raise
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{directory.ledger_file} is damaged ({type(error).__name__}: {error})") from None
-    return Loaded(path, directory.config(), summary, curve)
+    shared = {key: getattr(config, key) for key in ("iterations", "clients", "participants")}
+    figures = {**shared, **(summary.table() if summary else {})}
+    return Loaded(path, config, Row(path.name, {TASK: config.task}, config.seed, figures, curve))
 
 
 def run_sections(paths: Sequence[Path]) -> list[Section]:
@@ -164,10 +155,14 @@ def run_sections(paths: Sequence[Path]) -> list[Section]:
 def _runs_section(task: str, runs: Sequence[Loaded]) -> Section:
     """Runs as a study whose only factor is what they are called."""
     labels = _labels(runs)
-    metric = next((run.summary.metric for run in runs if run.summary), "metric")
-    rows = [run.row(label, metric) for run, label in zip(runs, labels, strict=True)]
+    known = [run.row.figures for run in runs if "metric" in run.row.figures]
+    metric = known[0]["metric"] if known else "metric"
+    rows = [
+        replace(run.row, cell={TASK: task, "run": label}, figures={"metric": metric, **run.row.figures})
+        for run, label in zip(runs, labels, strict=True)
+    ]
     levels = list(dict.fromkeys(labels))
-    unfinished = sum(run.summary is None for run in runs)
+    unfinished = len(runs) - len(known)
     configurations = [f"# {run.path.name}\n\n{(run.path / 'config.toml').read_text('utf-8')}" for run in runs]
     section = study_section(RUNS, Rows(RUNS.name, {TASK: [task], "run": levels}, rows))
     return replace(

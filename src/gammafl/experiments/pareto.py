@@ -143,12 +143,14 @@ def dominated(point: Point, others: Sequence[Point], size: str, higher_is_better
     return any(better >= 0 and cheaper >= 0 and (better > 0 or cheaper > 0) for better, cheaper in gains)
 
 
-def verdicts_within(candidates: Sequence[Point], within: float) -> list[tuple[str, float]]:
-    """For each point: whether it is within so many points of FedAVG, and Holm's p of that."""
+def judged(everything: Sequence[Point], within: float) -> list[tuple[Point, str, float]]:
+    """Each point but FedAVG's own, whether it is within so many points of FedAVG, and Holm's p of that."""
+    candidates = [point for point in everything if not point.is_dense]
     inside = holm([p_value(point.gap.values(), -within, "above") for point in candidates])
     outside = holm([p_value(point.gap.values(), -within, "below") for point in candidates])
     limit = 1 - CONFIDENCE
-    return [(HOLDS if a < limit else FAILS if b < limit else OPEN, a) for a, b in zip(inside, outside, strict=True)]
+    answers = [HOLDS if a < limit else FAILS if b < limit else OPEN for a, b in zip(inside, outside, strict=True)]
+    return list(zip(candidates, answers, inside, strict=True))
 
 
 def _within(rows: Rows) -> float:
@@ -159,12 +161,11 @@ def fewest_bytes(accuracy: str, rows: Rows) -> TextTable | None:
     """For each method the point of fewest bytes that is within so many points of FedAVG, cheapest first."""
     everything = points(rows, accuracy)
     dense = next((point for point in everything if point.is_dense), None)
-    candidates = [point for point in everything if not point.is_dense]
+    candidates = judged(everything, _within(rows))
     if dense is None or not candidates:
         return None
-    judged = zip(candidates, verdicts_within(candidates, _within(rows)), strict=True)
-    passed = [(point, p) for point, (answer, p) in judged if answer == HOLDS]
     best: dict[str, list[str]] = {}
+    passed = [(point, p) for point, answer, p in candidates if answer == HOLDS]
     for point, p in sorted(passed, key=lambda one: one[0].sizes["both"]):
         up, sizes = rows.by_seed(UP, **point.cell).interval, point.sizes
         shown = [label(point.cell["method"]), point.cell["keep"], point.gap.interval.text("+.2f"), f"{p:.2g}"]
@@ -176,7 +177,7 @@ def fewest_bytes(accuracy: str, rows: Rows) -> TextTable | None:
     columns += ["less both", *(["seconds on the link"] if "seconds" in dense.sizes else [])]
     low, high = dense.reach.band
     none = [f"none at {100 * (1 - CONFIDENCE):.0f}%", *["–"] * (len(columns) - 2)]
-    others = dict.fromkeys(point.cell["method"] for point in candidates if point.cell["method"] not in best)
+    others = dict.fromkeys(point.cell["method"] for point, _, _ in candidates if point.cell["method"] not in best)
     return TextTable(
         f"fewest bytes within {_within(rows):g} {rows.unit} of FedAVG, {ACCURACIES[accuracy]}: {rows.task},"
         f" {rows.seeds_in_words()}",
@@ -189,9 +190,8 @@ def fewest_bytes(accuracy: str, rows: Rows) -> TextTable | None:
 
 def _verdict(rows: Rows, cell: Place) -> str:
     """Of the raw accuracy of one point."""
-    candidates = [point for point in points(rows, "last_mean") if not point.is_dense]
-    answers = verdicts_within(candidates, _within(rows))
-    return next((answer for point, (answer, _) in zip(candidates, answers, strict=True) if point.cell == cell), "–")
+    known = judged(points(rows, "last_mean"), _within(rows))
+    return next((answer for point, answer, _ in known if point.cell == cell), "–")
 
 
 def _dominated(rows: Rows, cell: Place) -> str:

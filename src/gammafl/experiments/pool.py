@@ -22,24 +22,18 @@ Show = Callable[[], None]
 """Passes on what jobs have reported since it was last called."""
 
 
-def raise_error(job: StudyJob, error: DivergedError) -> None:
-    """Nothing goes on without that job."""
-    raise error
-
-
 def run_jobs(
     jobs: Sequence[StudyJob],
     follow: Callable[[Any, Row], Sequence[StudyJob]],
     workers: int,
     progress: Progress,
-    give_up: Callable[[Any, DivergedError], None] = raise_error,
-) -> list[Row]:
+    give_up: Callable[[Any, DivergedError], None],
+) -> None:
     """All of `jobs`, and what follows from them, `workers` at a time.
 
     follow    what a finished job, with its row, makes possible; it is run before the others that are left
     give_up   hears of a job whose training diverged; the others go on
     """
-    done: list[Row] = []
     left, running = list(jobs), dict[Future[Row], StudyJob]()
     with _processes(workers, progress) if workers > 1 else _this_process(progress) as (submit, show):
         while left or running:
@@ -51,14 +45,11 @@ def run_jobs(
             for future in finished:
                 job = running.pop(future)
                 try:
-                    done.append(future.result())
+                    left[:0] = follow(job, future.result())
                 except DivergedError as error:
                     give_up(job, error)
                 except BrokenProcessPool:
                     raise ProcessDiedError(f"the process of {job.path} died, perhaps for want of memory") from None
-                else:
-                    left[:0] = follow(job, done[-1])
-    return done
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from gammafl.experiments.columns import metric_name
 from gammafl.experiments.intervals import interval
 from gammafl.experiments.labels import label
 from gammafl.experiments.rows import Row, Rows
+from gammafl.methods.registry import looks_of, names
 from gammafl.report.charts import Chart, Panel
 from gammafl.report.estimates import Estimate, intervals_panel
 from gammafl.report.lines import Axis, Line, lines_panel
@@ -40,10 +41,10 @@ def title_of(rows: Rows, text: str) -> str:
     """A chart's title: what, on which task, how long, over how many seeds, and the warning of --quick."""
     lengths = {row.figures.get("iterations") for row in rows.finished}
     length = lengths.pop() if len(lengths) == 1 else None
-    about = [*([rows.about] if rows.about else []), *([f"{length:,} iterations"] if length else [])]
     seeds = rows.seeds_in_words()
-    about.append("one seed" if seeds == "1 seed" else f"mean of {seeds}")
-    return f"{warning_of(rows)}{text}: {', '.join(about)}"
+    over = "one seed" if seeds == "1 seed" else f"mean of {seeds}"
+    about = [rows.about, f"{length:,} iterations" if length else "", over]
+    return f"{warning_of(rows)}{text}: {', '.join(filter(None, about))}"
 
 
 def warning_of(rows: Rows) -> str:
@@ -143,8 +144,6 @@ def lines_of(
 
 def _own_look(rows: Rows, factor: str, level: str) -> tuple[str, str]:
     """Colour and dash of a method; of other levels the palette's, unless they are called like a method."""
-    from gammafl.methods.registry import looks_of, names
-
     if factor == "method" or level in names():
         return looks_of(list(rows.levels[factor]))[level]
     return "", "solid"

@@ -22,7 +22,6 @@ import numpy as np
 from pydantic import ConfigDict, Field
 
 from gammafl.config.presets import PRESET
-from gammafl.core.errors import InputError
 from gammafl.experiments.intervals import Interval, interval
 from gammafl.federated.records import RoundRecord, Summary
 from gammafl.files.atomic import write_atomically
@@ -298,8 +297,6 @@ def levels_of(rows: Iterable[Row], order: Mapping[str, Sequence[str]]) -> dict[s
 
 def joined(before: Rows, now: Rows, order: Mapping[str, Sequence[str]]) -> Rows:
     """The rows of both, in the order of the grid; of two of the same place and seed the later one."""
-    if before.settings != now.settings:
-        raise InputError("it holds rows of other settings; choose another --out")
     places = {(tuple(row.cell.items()), row.seed): row for row in [*before.all, *now.all]}
     levels = levels_of(places.values(), order)
     rank = {factor: {level: i for i, level in enumerate(known)} for factor, known in levels.items()}

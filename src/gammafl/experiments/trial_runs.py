@@ -15,7 +15,7 @@ from gammafl.config.schema import RunConfig
 from gammafl.experiments.grid import Trial
 from gammafl.experiments.rows import Row, training_row
 from gammafl.runs.directory import RunDirectory, file_digest, own_files
-from gammafl.runs.progress import Progress, Status
+from gammafl.runs.progress import Progress
 from gammafl.tasks.registry import settings_of
 
 
@@ -39,8 +39,7 @@ class TrainingJob:
     def run(self, progress: Progress) -> Row:
         from gammafl.runs.execute import execute  # loads torch
 
-        shown = _Labelled(progress, self.path.name)
-        execute(self.config, self.path, resume=True, data_dir=self.data_dir, progress=shown)
+        execute(self.config, self.path, resume=True, data_dir=self.data_dir, progress=progress, label=self.path.name)
         row = self.finished()
         assert row is not None
         return row
@@ -89,17 +88,3 @@ def _word(key: str, value: Any) -> str:
     if isinstance(value, str):
         return value
     return f"{last}{value:.6g}" if isinstance(value, float) else f"{last}{value}"
-
-
-class _Labelled:
-    """A run's progress under the name that the runs side by side are told apart by."""
-
-    def __init__(self, inner: Progress, label: str) -> None:
-        self.inner = inner
-        self.label = label
-
-    def say(self, text: str) -> None:
-        self.inner.say(text)
-
-    def update(self, status: Status) -> None:
-        self.inner.update(replace(status, run=self.label))

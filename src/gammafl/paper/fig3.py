@@ -56,13 +56,7 @@ FIG3 = Study(
         ),
         Claim("γ-FedHT reaches 50, 55 and 60% in fewer iterations than HT", "Sec. V-B", _faster_than_ht, CNN),
     ),
-    tables=(
-        GridTable(
-            ("method",),
-            READINGS,
-            READINGS_NOTE,
-        ),
-    ),
+    tables=(GridTable(("method",), READINGS, READINGS_NOTE),),
     charts=(training_chart("fig3", "training curves"),),
     quick=USUALLY_QUICK,
 )

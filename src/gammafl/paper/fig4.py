@@ -87,11 +87,7 @@ def _heat(rows: Rows, pair: Pair, cell: Place) -> HeatCell:
 
 
 def _column(pair: Pair) -> Column:
-    def show(rows: Rows, cell: Place) -> str:
-        heat = _heat(rows, pair, cell)
-        return "–" if np.isnan(heat.value) else f"{heat.value:+.2f}{heat.mark}"
-
-    return Column(_title(pair), show)
+    return Column(_title(pair), lambda rows, cell: _heat(rows, pair, cell).text)
 
 
 def _chart(rows: Rows) -> Chart | None:

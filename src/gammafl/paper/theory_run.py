@@ -16,7 +16,7 @@ from gammafl.core.method import Method
 from gammafl.core.stepsizes import Constant, Stepsize
 from gammafl.core.theory import convex_bound, convex_stepsize, non_convex_bound
 from gammafl.core.thresholds import Units
-from gammafl.experiments.rows import Row
+from gammafl.experiments.rows import POINTS, Row
 from gammafl.files.atomic import read_json, write_atomically
 from gammafl.methods.fedavg import fedavg
 from gammafl.methods.gamma_fedht import gamma_fedht
@@ -84,8 +84,6 @@ class TheoryJob:
         return gamma_fedht(initial_threshold=self.initial, units=self.units)
 
     def run(self, progress: Progress) -> Row:
-        if (row := self.finished()) is not None:
-            return row
         task = Separable(self.problem)
         curve = self._simulate(task, progress)
         values = np.array([value for _, value in curve])
@@ -132,9 +130,9 @@ class TheoryJob:
         return non_convex_bound(task.constants(), DIM, initial, self.stepsize, self.iterations // LOCAL_STEPS, gap)
 
 
-def _thinned(curve: Sequence[tuple[int, float]], points: int = 60) -> dict[str, list[float]]:
+def _thinned(curve: Sequence[tuple[int, float]]) -> dict[str, list[float]]:
     """At iterations spaced evenly on a log scale."""
-    wanted = sorted({round(x) for x in np.geomspace(1, len(curve), min(points, len(curve)))})
+    wanted = sorted({round(x) for x in np.geomspace(1, len(curve), min(POINTS, len(curve)))})
     return {
         "iteration": [curve[i - 1][0] for i in wanted],
         "error": [float(f"{curve[i - 1][1]:.5g}") for i in wanted],

@@ -47,13 +47,14 @@ class View:
 class Panel:
     """What one figure of a page shows: views on the same data, and the same in words for those who can't see it.
 
-    `legend` is label, colour, dash; a reader can hide each.
+    `data` are records; layers without data of their own show them. `legend` is label, colour, dash; a reader can hide
+    each.
     """
 
     title: str
     words: str
     views: Sequence[View]
-    datasets: Mapping[str, Sequence[Mapping[str, Any]]]
+    data: Sequence[Mapping[str, Any]]
     legend: Sequence[tuple[str, str, str]] = ()
     wide: bool = False
     logs: bool = False
@@ -67,18 +68,15 @@ class Chart:
     name: str
     title: str
     panels: Sequence[Panel]
-    columns: int = 2
-
-
-def altair_module() -> Any:
-    import altair  # a third of a second, which most commands can do without
-
-    return altair
 
 
 def specification(chart: Any, height: int) -> Spec:
-    """The Vega-Lite of a layered Altair chart."""
-    return dict(chart.properties(width=WIDTH, height=height).to_dict(validate=True))
+    """The Vega-Lite of a layered Altair chart; in the place of its panel's data is only their name."""
+    import altair  # a third of a second, which most commands can do without
+
+    with altair.data_transformers.enable(consolidate_datasets=False):
+        whole = chart.properties(data=altair.NamedData("panel"), width=WIDTH, height=height)
+        return dict(whole.to_dict(validate=True))
 
 
 def save(chart: Chart, directory: Path) -> list[Path]:
@@ -100,15 +98,15 @@ def _renumbered(svg: str) -> str:
 
 def printed(chart: Chart) -> Spec:
     """One specification of all panels in their first views, with their data, without what is for a reader's mouse."""
-    columns = min(chart.columns, len(chart.panels))
+    columns = min(2, len(chart.panels))
     panels, params = [], {}
     for panel in chart.panels:
-        spec = _with_data(panel.views[0].spec, panel.datasets)
+        spec = {**panel.views[0].spec, "data": {"values": panel.data}}
         for param in spec.pop("params", []):
             params[param["name"]] = {key: value for key, value in param.items() if key != "bind"}  # without its menu
-        for layer in (layers := [layer for layer in spec["layer"] if layer.get("name") != HOVER]):
-            layer.pop("name", None)  # panels share their layers' names, and Vega-Lite would share their data
-        spec["layer"] = layers
+        layers = [layer for layer in spec["layer"] if layer.get("name") != HOVER]
+        # panels share their layers' names, and Vega-Lite would share their data
+        spec["layer"] = [{key: value for key, value in layer.items() if key != "name"} for layer in layers]
         if len(chart.panels) > 1 and panel.title:
             spec["title"] = {"text": panel.title, "offset": 8}
         if len(chart.panels) == 1:
@@ -124,18 +122,3 @@ def printed(chart: Chart) -> Spec:
         "columns": columns,
         "resolve": {"scale": {"color": "independent", "strokeDash": "independent"}},
     }
-
-
-def _with_data(spec: Mapping[str, Any], datasets: Mapping[str, Any]) -> Spec:
-    """`spec` with the data in the place of their names."""
-
-    def walk(part: Any) -> Any:
-        if isinstance(part, dict):
-            made = {key: walk(value) for key, value in part.items()}
-            name = part["data"].get("name", "") if isinstance(part.get("data"), dict) else ""
-            return made | {"data": {"values": list(datasets[name])}} if name in datasets else made
-        return [walk(one) for one in part] if isinstance(part, list) else part
-
-    made: Spec = walk(spec)
-    named = made.pop("datasets", {})  # altair puts what is inline into names of its own
-    return _with_data(made, named) if named else made

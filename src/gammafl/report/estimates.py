@@ -3,9 +3,9 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from gammafl.report.charts import COLOURS, GREY, Panel, View, altair_module, specification
+from gammafl.report.charts import COLOURS, GREY, Panel, View, specification
 
 DIVERGING = ["#2d004b", "#8073ac", "#d8daeb", "#f7f7f7", "#fee0b6", "#e08214", "#7f3b08"]
 """Purple to orange, which colour-blind readers can tell apart."""
@@ -39,13 +39,18 @@ class HeatCell(NamedTuple):
     value: float
     mark: str
 
+    @property
+    def text(self) -> str:
+        return f"{self.value:+.2f}{self.mark}" if math.isfinite(self.value) else "–"
+
 
 def intervals_panel(title: str, x_label: str, estimates: Sequence[Estimate]) -> Panel:
     """A row an estimate: mean and 95% interval, hollow for one seed; the paper's number as a diamond.
 
     Labels stand above their rows, not beside them: a phone has no room at the side.
     """
-    alt = altair_module()
+    import altair as alt
+
     known = [one for one in estimates if math.isfinite(one.mean)]
     records = [
         {
@@ -61,7 +66,7 @@ def intervals_panel(title: str, x_label: str, estimates: Sequence[Estimate]) -> 
         }
         for i, one in enumerate(known)
     ]
-    base = alt.Chart(alt.NamedData("estimates")).encode(
+    base = alt.Chart().encode(
         y=alt.Y("row:O", axis=None, scale=alt.Scale(paddingOuter=0.5)),
         color=alt.Color("colour:N", scale=None),
         tooltip=[
@@ -86,7 +91,7 @@ def intervals_panel(title: str, x_label: str, estimates: Sequence[Estimate]) -> 
     ]
     words = "; ".join(f"{one.label} {one.mean:.3g} {_range(one)}" for one in known)
     view = View((), specification(alt.layer(*layers), 36 * len(known) + 16))
-    return Panel(f"{title} ({signs(known)})", f"{x_label}; {words}", [view], {"estimates": records}, wide=True)
+    return Panel(f"{title} ({signs(known)})", f"{x_label}; {words}", [view], records, wide=True)
 
 
 def signs(estimates: Sequence[Estimate]) -> str:
@@ -102,15 +107,15 @@ def _range(one: Estimate) -> str:
 
 def heat_map_panel(title: str, unit: str, numbers: Sequence[HeatCell]) -> Panel:
     """The colours are around zero, as far as the values of this map reach."""
-    alt = altair_module()
-    cells: list[dict[str, Any]] = [
-        {"row": row, "column": column, "value": value, "text": f"{value:+.2f}{mark}".replace("-", "−")}
-        if math.isfinite(value)
-        else {"row": row, "column": column, "value": None, "text": "–"}
-        for row, column, value, mark in numbers
+    import altair as alt
+
+    known = [one.value if math.isfinite(one.value) else None for one in numbers]
+    cells = [
+        {"row": one.row, "column": one.column, "value": value, "text": one.text.replace("-", "−")}
+        for one, value in zip(numbers, known, strict=True)
     ]
-    limit = max([abs(one.value) for one in numbers if math.isfinite(one.value)] + [1e-9])
-    base = alt.Chart(alt.NamedData("cells")).encode(
+    limit = max([abs(value) for value in known if value is not None] + [1e-9])
+    base = alt.Chart().encode(
         x=alt.X("column:O", title=None, sort=None, axis=alt.Axis(labelAngle=0)),
         y=alt.Y("row:O", title=None, sort=None, axis=alt.Axis(labelLimit=140)),
         tooltip=["row:N", "column:N", alt.Tooltip("text:N", title=unit)],
@@ -124,4 +129,4 @@ def heat_map_panel(title: str, unit: str, numbers: Sequence[HeatCell]) -> Panel:
     )
     words = "; ".join(f"{cell['row']}, {cell['column']}: {cell['text']}" for cell in cells)
     view = View((), specification(alt.layer(*layers), 46 * len({one.row for one in numbers})))
-    return Panel(title, f"{unit}; {words}", [view], {"cells": cells})
+    return Panel(title, f"{unit}; {words}", [view], cells)

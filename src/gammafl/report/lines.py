@@ -5,8 +5,9 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import mean
 from typing import Any
+
+import numpy as np
 
 from gammafl.report.charts import (
     COLOURS,
@@ -18,7 +19,6 @@ from gammafl.report.charts import (
     Panel,
     Spec,
     View,
-    altair_module,
     specification,
 )
 
@@ -92,7 +92,7 @@ def lines_panel(
     ends = [f"{line.label} {_last(line, first)}" for line in lines]
     words = f"{first.label} against {across[0].label}; at the end: {'; '.join(ends)}"
     points = list(_points(lines, [*across, *up]))
-    return Panel(title, words, views, {"points": points}, legend, wide, logs=True)
+    return Panel(title, words, views, points, legend, wide, logs=True)
 
 
 def coloured(lines: Sequence[Line]) -> list[Line]:
@@ -138,12 +138,13 @@ def _number(value: float) -> float | None:
 def _lines_spec(
     lines: Sequence[Line], legend: Sequence[tuple[str, str, str]], x: Axis, y: Axis, menus: Mapping[str, Sequence[str]]
 ) -> Spec:
-    alt = altair_module()
+    import altair as alt
+
     names = [label for label, _, _ in legend]
     colour = alt.Color("line:N", legend=None, scale=alt.Scale(domain=names, range=[c for _, c, _ in legend]))
     dash = alt.StrokeDash("line:N", legend=None, scale=alt.Scale(domain=names, range=[DASHES[d] for _, _, d in legend]))
     across, up = _position("x", x), _position("y", y)
-    base = _chosen(alt.Chart(alt.NamedData("points")), menus).encode(x=across, y=up, detail="part:N")
+    base = _chosen(alt.Chart(), menus).encode(x=across, y=up, detail="part:N")
     grey = alt.condition(f"datum.muted_{x.key}", alt.value(MUTED), colour)
     marked = grey if any(line.muted for line in lines) else colour
     layers = []
@@ -176,7 +177,8 @@ def _chosen(chart: Any, menus: Mapping[str, Sequence[str]]) -> Any:
 
 
 def _position(channel: str, axis: Axis, suffix: str = "") -> Any:
-    alt = altair_module()
+    import altair as alt
+
     domain: Any = list(axis.domain) if axis.domain else alt.Undefined
     kind = {"type": "log"} if axis.log else {"zero": False}
     scale = alt.Scale(**kind, nice=False, domain=domain)
@@ -215,17 +217,15 @@ def spread(heights: Sequence[float], gap: float) -> list[float]:
     >>> [round(height, 2) for height in spread([0.5, 0.5, 0.1], 0.1)]
     [0.45, 0.55, 0.1]
     """
-    order = sorted(range(len(heights)), key=lambda i: heights[i])
-    blocks: list[list[float]] = []  # of neighbours that touch, as if each were moved down by the gaps below it
-    for rank, i in enumerate(order):
-        blocks.append([heights[i] - rank * gap])
-        while len(blocks) > 1 and mean(blocks[-2]) >= mean(blocks[-1]):
-            above = blocks.pop()
-            blocks[-1] += above
-    room = max(0.0, 1 - (len(heights) - 1) * gap)
-    level = [min(max(mean(block), 0.0), room) for block in blocks for _ in block]
-    moved = {i: level[rank] + rank * gap for rank, i in enumerate(order)}
-    return [moved[i] for i in range(len(heights))]
+    if not heights:
+        return []
+    from scipy.optimize import isotonic_regression
+
+    order = np.argsort(heights, kind="stable")
+    below = gap * np.arange(len(heights))  # the gaps under each, without which they only have to be in order
+    moved = np.empty(len(heights))
+    moved[order] = isotonic_regression(np.array(heights)[order] - below).x.clip(0, max(0, 1 - below[-1])) + below
+    return [float(height) for height in moved]
 
 
 def _last_point(line: Line, x: Axis, y: Axis) -> tuple[float, float] | None:

@@ -26,7 +26,7 @@
   function specification(plot, state, width) {
     const spec = JSON.parse(JSON.stringify(plot.views[state.view].spec).replace(/#[0-9A-Fa-f]{6}/g, ink));
     const narrow = width < NARROW;
-    spec.datasets = { ...spec.datasets, ...plot.datasets };
+    spec.data = { values: plot.data };
     spec.config = config();
     spec.width = "container";
     spec.autosize = { type: "fit-x", contains: "padding" };

@@ -1,9 +1,8 @@
 """One self-contained HTML page: what was run, what it says to the claims, plots, tables, and how it was made.
 
-Jinja escapes whatever comes from a file; data for the script are JSON without a '<'.
+Jinja escapes whatever comes from a file, also in the data for the script: they are JSON without a '<'.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -70,17 +69,22 @@ def render(title: str, sections: Sequence[Section]) -> str:
     from markupsafe import Markup
 
     panels = [panel for section in sections for panel in section.panels]
-    template = Environment(autoescape=True, trim_blocks=True).from_string(_file("page.html"))
-    return template.render(
-        title=title,
-        sections=sections,
-        signs=SIGNS,
-        style=Markup(_file("page.css")),
-        made=f"gammafl {version('gammafl')}, altair {version('altair')}, vl-convert {version('vl-convert-python')}",
-        vega=Markup(_vega() if panels else ""),
-        plots=Markup(_json([_plot(panel) for panel in panels])),
-        script=Markup(_file("page.js")),
-    ).strip()
+    environment = Environment(autoescape=True, trim_blocks=True)
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
+    return (
+        environment.from_string(_file("page.html"))
+        .render(
+            title=title,
+            sections=sections,
+            signs=SIGNS,
+            style=Markup(_file("page.css")),
+            made=f"gammafl {version('gammafl')}, altair {version('altair')}, vl-convert {version('vl-convert-python')}",
+            vega=Markup(_vega() if panels else ""),
+            plots=[_plot(panel) for panel in panels],
+            script=Markup(_file("page.js")),
+        )
+        .strip()
+    )
 
 
 def _file(name: str) -> str:
@@ -99,12 +103,7 @@ def _plot(panel: Panel) -> Mapping[str, Any]:
     """What page.js needs of a panel."""
     return {
         "views": [{"buttons": view.buttons, "spec": view.spec} for view in panel.views],
-        "datasets": panel.datasets,
+        "data": panel.data,
         "legend": [{"name": name, "colour": colour, "dash": DASHES[dash]} for name, colour, dash in panel.legend],
         "logs": panel.logs,
     }
-
-
-def _json(data: object) -> str:
-    """JSON within a script element: no '<', so that nothing in it can end the element or begin a comment."""
-    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")

@@ -58,11 +58,6 @@ def console(to_stderr: bool = False) -> Console:
     return Console(highlight=False, stderr=to_stderr, width=None if stream.isatty() else 140)
 
 
-def compresses_down(summary: Summary) -> bool:
-    """Whether clients are sent less than the whole model each time."""
-    return 0 < summary.downlink_bytes_per_client < summary.dense_bytes_per_client
-
-
 def best_of(evaluations: Iterable[int | None]) -> str:
     """'best of 100' for runs of 100 evaluations each; 'best of 40 to 100', or plain 'best' where it is not known."""
     counts = [count or 0 for count in evaluations]
@@ -80,7 +75,7 @@ def _down_rows(summary: Summary) -> list[list[str]]:
         return []
     both = times_less(2 * dense, down + summary.uplink_bytes_per_client)
     rows = [["downlink per client", f"{show_bytes(down)} ({times_less(dense, down)} less than dense)"]]
-    return [*rows, ["both directions", f"{both} less than dense"]] if compresses_down(summary) else rows
+    return [*rows, ["both directions", f"{both} less than dense"]] if down < dense else rows
 
 
 def run_table(summary: Summary, path: str) -> TextTable:

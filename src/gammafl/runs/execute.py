@@ -25,8 +25,9 @@ def execute(
     resume: bool = False,
     data_dir: Path | None = None,
     progress: Progress | None = None,
+    label: str = "",
 ) -> Summary:
-    """Runs `config` in `path` and returns its summary.
+    """Runs `config` in `path` and returns its summary. `label` is what the progress calls it, instead of its method.
 
     With `resume`, a finished run is only read and an unfinished one goes on from its last checkpoint; it
     ends with the same bytes as one that was never interrupted. Without, an existing run is an error.
@@ -40,7 +41,7 @@ def execute(
             )
         if (summary := directory.summary()) is not None:
             return summary
-    names = Names(config.task, config.method, label_of(config.method))
+    names = Names(config.task, config.method, label or f"{label_of(config.method)} seed {config.seed}")
     resources = Resources(
         config.threads, config.residual_memory_mb, config.checkpoint.every_seconds, config.device_memory_mb
     )

@@ -185,7 +185,7 @@ def _residuals(plan: Plan, store: Store, resources: Resources) -> ResidualStore:
 
 def _status(plan: Plan, names: Names, state: ServerState, record: RoundRecord, metric: float | None) -> Status:
     return Status(
-        run=f"{names.label} seed {plan.seed}",
+        run=names.label,
         round=state.round,
         rounds=plan.rounds,
         metric_name=plan.task.metric,

@@ -249,7 +249,8 @@ def simulate(
             budgets=budgets,
             privacy=privacy,
         )
-        work = _Work(task, plan, Names(config.task, config.method, label_of(config.method)), resources, seen, on_round)
+        names = Names(config.task, config.method, f"{label_of(config.method)} seed {config.seed}")
+        work = _Work(task, plan, names, resources, seen, on_round)
         return work.in_memory(began) if out is None else work.in_directory(began, Path(out), config)
 
 
