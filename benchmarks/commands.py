@@ -66,7 +66,7 @@ def context(
     rounds: Annotated[int, typer.Option(min=0, help="Messages are of so many first rounds; 0: of a whole run.")] = 0,
     messages: Annotated[int, typer.Option(min=1, help="About so many of them.")] = 100,
 ) -> None:
-    """What a coder with contexts would save of messages that a run sends, in ideal code lengths."""
+    """What the code of positions saves of messages that a run sends, and what contexts would, in ideal code lengths."""
     need_torch()
     from benchmarks import context as bench
 

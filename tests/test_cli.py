@@ -474,7 +474,7 @@ def test_a_full_disk_is_one_clear_line_and_the_run_resumes(in_tmp: Path) -> None
 
 @pytest.mark.parametrize(
     "command",
-    ["run", "compare", "calibrate", "data list", "data get", "tasks", "study"],
+    ["run", "compare", "calibrate", "data list", "data get", "tasks", "study", "doctor"],
 )
 def test_help_shows_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = gammafl(*command.split(), "--help", capsys=capsys)

@@ -178,7 +178,7 @@ def _bodies(rng: np.random.Generator, size: int) -> list[bytes]:
     kinds = int(rng.integers(len(POSITIONS))) | int(rng.integers(len(VALUES))) << 4
     dims = rng.integers(0, 40, size).tolist()
     counts = [int(share * (dim + 1)) if kinds & 7 else dim for share, dim in zip(rng.random(size), dims, strict=True)]
-    positions = [0, 1 + dims[0] // 8, -(-dims[0] // 8), 4 * counts[0], 8][kinds & 7]
+    positions = [0, 1 + dims[0] // 8, -(-dims[0] // 8), 4 * counts[0], 8, counts[0] // 2][kinds & 7]
     count = counts[0]
     likely = positions + [4 * count, 2 * count, 5 + count // 8 + 1, 2 * count, 6 + count // 2, 20][kinds >> 4]
     bodies = rng.integers(0, 256, (size, likely), np.uint8)
@@ -198,7 +198,7 @@ def _valid(rng: np.random.Generator, size: int) -> list[bytes]:
         count = int(rng.integers(0, dim + 1))
         kinds = updates_of_every_kind(rng, dim, count)
         update = kinds[rng.integers(len(kinds))]
-        made += [gf.encode(update, POSITIONS[rng.integers(1, 4)] if rng.integers(2) else "auto")] * 10
+        made += [gf.encode(update, POSITIONS[rng.choice([1, 2, 3, 5])] if rng.integers(2) else "auto")] * 10
     return made[:size]
 
 

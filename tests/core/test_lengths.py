@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gammafl as gf
+from gammafl.core.interpolative import MOST_DIM
 from gammafl.core.lengths import MessageForm, position_bytes
 from gammafl.core.wire import PositionCoding, encode
 from tests.core.test_largest import KINDS, optimiser_like
@@ -43,7 +44,7 @@ def messages(draw: st.DrawFn) -> tuple[MessageForm, int, gf.SparseUpdate]:
     count = min(max(count, 0), head)
     values = draw(st.sampled_from(EVERY_ROUNDING))
     parts = draw(st.integers(1, 12))
-    codings: list[PositionCoding] = ["auto", "rice", "bitmap", "raw"]
+    codings: list[PositionCoding] = ["auto", "rice", "bitmap", "raw", "interpolative"]
     form = MessageForm(dim, whole, values, parts, draw(st.sampled_from(codings)))
     indices = positions(draw, head, count).astype(np.uint32)
     exact = gf.SparseUpdate(head, indices, optimiser_like(draw(st.sampled_from(KINDS)), max(1, count), dim)[:count])
@@ -58,13 +59,14 @@ def test_no_message_is_longer_than_the_bound(message: tuple[MessageForm, int, gf
     assert len(encode(update, form.positions)) <= form.most_bytes(count)
 
 
-@given(st.integers(1, 2**32 - 1), st.data())
+@given(st.one_of(st.integers(1, 2**32 - 1), st.integers(1, 2**20)), st.data())
 def test_positions_that_end_anywhere_stay_within_the_bound(dim: int, data: st.DataObject) -> None:
     """Also where the last position is far from the end, and with gaps that no sample would have."""
     count = data.draw(st.integers(1, min(dim, 60)))
     places = data.draw(st.lists(st.integers(0, dim - 1), min_size=count, max_size=count, unique=True))
     update = gf.SparseUpdate(dim, np.sort(places).astype(np.uint32), np.ones(count, np.float32))
-    for coding in ("auto", "rice", "raw"):
+    codings: list[PositionCoding] = ["auto", "rice", "raw", *(["interpolative"] if dim <= MOST_DIM else [])]
+    for coding in codings:
         values = len(encode(update, "raw")) - 4 * count
         assert len(encode(update, coding)) - values <= position_bytes(dim, count, coding)
 

@@ -13,7 +13,7 @@ MAX = np.float32(np.finfo(np.float32).max)
 SMALLEST = np.float32(2.0**-149)
 NORMAL = np.float32(np.finfo(np.float32).tiny)
 EDGES = np.array([SMALLEST, -SMALLEST, NORMAL - SMALLEST, NORMAL, -0.0, 0.0, MAX, -MAX, 1.0], np.float32)
-CODINGS: tuple[PositionCoding, ...] = ("auto", "rice", "bitmap", "raw")
+CODINGS: tuple[PositionCoding, ...] = ("auto", "rice", "bitmap", "raw", "interpolative")
 ODD = (1, 2, 7, 31, 33, 63, 65, 127, 129, 1023, 1025, 4097, 65_537)
 """No multiple of any block that the loops work in."""
 

@@ -4,6 +4,7 @@ import math
 import struct
 import tracemalloc
 import zlib
+from contextlib import suppress
 from itertools import product
 from typing import Any
 
@@ -15,6 +16,9 @@ from hypothesis import strategies as st
 import gammafl as gf
 from gammafl.core import blocks, drawn, rotation
 from gammafl.core.codes import Blocks, Code, Rotated
+from gammafl.core.interpolative import decode as interpolative_positions
+from gammafl.core.interpolative import encode as encode_positions
+from gammafl.core.interpolative import most_bytes
 from gammafl.core.wire import (
     CHECKED,
     MARK,
@@ -69,10 +73,10 @@ def test_what_is_encoded_is_decoded_bit_for_bit(update: gf.SparseUpdate) -> None
     assert gf.encode(gf.decode(payload)) == payload
 
 
-@given(updates(), st.sampled_from(["rice", "bitmap", "raw"]))
+@given(updates(), st.sampled_from(["rice", "bitmap", "raw", "interpolative"]))
 def test_every_position_coding_carries_every_update(update: gf.SparseUpdate, coding: PositionCoding) -> None:
-    if coding == "bitmap" and update.dim > 2**20:
-        return  # half a gigabyte of bitmap
+    if coding in ("bitmap", "interpolative") and update.dim > 2**20:
+        return  # half a gigabyte of bitmap, and more than the other coding takes
     payload = gf.encode(update, positions=coding)
     assert gf.decode(payload) == update
     assert len(gf.encode(update)) <= len(payload)
@@ -185,6 +189,11 @@ FORGED = {
     "infinity as a bfloat": forge("all", "bf16", 1, 1, struct.pack("<H", 0x7F80)),
     "a key that draws a billion": forge("drawn", "f32", 2**31, 10**9, bytes(24)),
     "a key that draws a billion signs": forge("drawn", "ternary", 2**31, 10**9, bytes(8) + bytes([1]) + ONE + bytes(9)),
+    "interpolative positions that end early": forge("interpolative", "f32", 2**20, 1, bytes(2)),
+    "interpolative positions that end in the values": forge("interpolative", "f32", 2**20, 1, bytes(2) + ONE),
+    "bits after the last interpolative position": forge("interpolative", "f32", 9, 1, bytes([0x10]) + ONE),
+    "interpolative positions among two million": forge("interpolative", "f32", 2**20 + 1, 0, b""),
+    "a million interpolative positions": forge("interpolative", "ternary", 2**20, 10**6, bytes(24)),
     "a key that ends early": forge("drawn", "f32", 9, 0, bytes(7)),
     "three bits": forge("all", "bits", 1, 1, bytes([3, 1]) + ONE + b"\1"),
     "blocks of none": forge("all", "bits", 1, 1, bytes([8, 0]) + ONE + b"\1"),
@@ -236,6 +245,8 @@ def test_an_update_that_could_not_be_decoded_is_not_encoded() -> None:
         gf.encode(gf.SparseUpdate(5, [1], [1]), positions="golomb")  # type: ignore[arg-type]
     with pytest.raises(gf.InputError, match="can't be sent as f16 without loss"):
         gf.encode(gf.SparseUpdate(5, [1], [1.0001]), values="f16")
+    with pytest.raises(gf.InputError, match="for at most 1048576 elements, got 1048577"):
+        gf.encode(gf.SparseUpdate(2**20 + 1, [1], [1]), positions="interpolative")
 
 
 @given(st.lists(st.builds(math.ldexp, st.integers(-4096, 4096).map(float), st.integers(-30, 8)), max_size=5))
@@ -257,6 +268,7 @@ def test_f16_is_for_those_values_that_are_16_bit_floats(values: list[float]) -> 
 DEMANDING = {
     "all, ternary": gf.SparseUpdate(200_000, None, np.where(np.arange(200_000) % 2, 1, -1)),
     "rice, ternary": gf.SparseUpdate(250_000, np.arange(200_000), np.ones(200_000)),
+    "interpolative, ternary": gf.SparseUpdate(250_000, np.arange(10_000), np.ones(10_000)),
     "bitmap, ternary": gf.SparseUpdate(200_001, np.arange(200_000), np.ones(200_000)),
     "all, f16": gf.SparseUpdate(200_000, None, np.arange(200_000) % 1000),
     "drawn, ternary": gf.SparseUpdate(2**31, drawn.positions(1, 2**31, 200_000), np.ones(200_000), code=Code(1)),
@@ -400,18 +412,23 @@ VERSION_2 = {
     "f250 bd8aa880 07 07 6300000000000000 5e43193e e0e0e0e0e0e0e0e0": gf.SparseUpdate(
         7, None, np.float32(0.14967105) * np.array([-16, -16, 16, 16, 48, 16, 16], np.float32)
     ),
+    "f225 fa3d37e9 e807 0d 2fa2f59a0e17a8e41c 00010000803f0000": gf.SparseUpdate(
+        1000, [3, 40, 41, 42, 44, 45, 47, 60, 61, 400, 402, 403, 900], np.ones(13)
+    ),
     "f238 afcabc82 04 03 01 3d1e177280bf cdcccc3d": gf.SparseUpdate(
         4, None, [1.0005576689441423e-20, 2.990863134913479e30, -1.0, 0.1]
     ),
 }
-"""Rice, ternary, a key, 4 bits in blocks of 3, a rotation, bfloats before an element that is sent whole."""
+"""Rice, ternary, a key, 4 bits in blocks of 3, a rotation, interpolative, bfloats before an element sent whole."""
 
 
 @pytest.mark.parametrize("message", VERSION_2)
 def test_the_bytes_of_version_2_stay_as_they_are_on_every_processor(message: str) -> None:
-    arrived = gf.decode(bytes.fromhex(message))
+    payload = bytes.fromhex(message)
+    arrived, head = gf.decode(payload), read_head(payload)
     assert arrived == VERSION_2[message]
-    assert gf.encode(arrived) == bytes.fromhex(message)
+    assert gf.encode(arrived, POSITIONS[head.positions], VALUES[head.values]) == payload
+    assert len(gf.encode(arrived)) <= len(payload)
 
 
 def rice(gaps: list[int], b: int) -> bytes:
@@ -476,6 +493,71 @@ def test_many_forged_codes_give_their_one_update_or_a_wire_error(
         return
     assert update.indices[-1] < dim
     assert gf.encode(update, "rice", "f32") == payload
+
+
+def interpolative(indices: list[int], low: int, high: int) -> str:
+    """The codes as docs/wire-format.md words them, of positions from `low` to below `high`, a bit a character."""
+    slack, middle = high - low - len(indices), len(indices) // 2
+    if not indices or not slack:
+        return ""
+    width = slack.bit_length()
+    short = 2**width - slack - 1
+    number = (indices[middle] - low - middle + short // 2) % (slack + 1)
+    if number < short:
+        code = "".join(str(number >> bit & 1) for bit in range(width - 1))
+    else:
+        code = "".join(str(number + short >> bit & 1) for bit in [*range(1, width), 0])
+    before, after = indices[:middle], indices[middle + 1 :]
+    return code + interpolative(before, low, indices[middle]) + interpolative(after, indices[middle] + 1, high)
+
+
+@given(GAPS, st.integers(0, 3000))
+@example([0], 0)
+@example([0] * 80, 1)
+@example([2**20 - 1], 0)
+def test_the_interpolative_code_is_that_of_the_specification(gaps: list[int], behind: int) -> None:
+    indices = np.cumsum(np.array(gaps) + 1) - 1
+    update = gf.SparseUpdate(int(indices[-1]) + 1 + behind, indices, np.arange(len(gaps)) * 1.1)
+    if update.dim > 2**20:
+        return
+    message = gf.encode(update, "interpolative", "f32")
+    bits = interpolative(indices.tolist(), 0, update.dim)
+    codes = bytes(int(bits[at : at + 8][::-1], 2) for at in range(0, len(bits), 8))
+    assert message[header_bytes(update.dim, len(gaps)) : -4 * len(gaps)] == codes
+
+
+@given(st.integers(1, 400), st.data())
+def test_any_bits_are_interpolative_positions_and_no_others_have_them(dim: int, data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, dim))
+    codes = data.draw(st.binary(min_size=most_bytes(dim, count), max_size=most_bytes(dim, count)))
+    with suppress(gf.WireError):  # bits that are set after the last position
+        indices, end = interpolative_positions(codes + bytes(count), 0, count, dim)
+        assert (indices < dim).all()
+        assert (indices[1:] > indices[:-1]).all()
+        assert bytes(encode_positions(indices, dim) or b"") == codes[:end]
+
+
+def gathered(count: int) -> np.ndarray:
+    """As in an update whose rows differ: runs of places among longer runs without any."""
+    rng = np.random.default_rng(count)
+    rows = np.repeat(rng.random(200) ** 4, 500) * rng.random(100_000)
+    return np.sort(np.argsort(-rows)[:count])
+
+
+@pytest.mark.parametrize("count", [30, 300, 3000, 2**14])
+def test_positions_that_gather_are_written_by_the_shorter_interpolative_code(count: int) -> None:
+    update = gf.SparseUpdate(100_000, gathered(count), np.ones(count))
+    payload = gf.encode(update)
+    assert POSITIONS[read_head(payload).positions] == "interpolative"
+    assert len(payload) < 0.9 * min(len(gf.encode(update, coding)) for coding in ("rice", "bitmap", "raw"))
+    assert gf.decode(payload) == update
+
+
+def test_what_takes_long_to_try_is_not_tried_unasked() -> None:
+    long = gf.SparseUpdate(2**20 + 1, gathered(3000), np.ones(3000))
+    many = gf.SparseUpdate(100_000, gathered(2**14 + 1), np.ones(2**14 + 1))
+    assert {POSITIONS[read_head(gf.encode(update)).positions] for update in (long, many)} == {"rice"}
+    assert gf.decode(gf.encode(many, "interpolative")) == many
 
 
 def where_neighbours_tie(b: int) -> float:

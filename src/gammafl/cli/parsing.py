@@ -10,6 +10,7 @@ from typing import Any
 
 from typer.core import TyperGroup
 
+from gammafl.cli.exit_codes import ExitCode
 from gammafl.core.errors import InputError, ProcessDiedError, not_installed
 
 
@@ -72,6 +73,6 @@ def told_how_to_go_on(command: str, begun: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         print(f"stopped; go on with: {command}" if begun.exists() else "stopped before it began", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(ExitCode.STOPPED)
     except ProcessDiedError as error:
         raise InputError(f"{error}; go on with fewer --jobs: {command}") from None

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gammafl.cli.layers import Budget, Config, DataDir, Link, Preset, Set, Task, base_settings, short_name
+from gammafl.cli import completion
+from gammafl.cli.exit_codes import ExitCode
+from gammafl.cli.layers import Budget, Config, DataDir, Link, Methods, Preset, Set, Task, base_settings, short_name
 from gammafl.cli.parsing import command_again, need_torch, numbers, told_how_to_go_on, words
 from gammafl.core.errors import InputError
 from gammafl.core.names import did_you_mean
@@ -19,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def study(
-    name: Annotated[str, typer.Argument(help="A study's name, or: list")],
-    task: Annotated[str, typer.Option(help="Comma-separated; the study's own tasks by default.")] = "",
-    seeds: Annotated[str, typer.Option(help="Comma-separated; the study's own by default.")] = "",
+    name: Annotated[str, typer.Argument(help="A study's name, or: list", autocompletion=completion.studies)],
+    task: Annotated[str, typer.Option(help="Tasks, comma-separated; the study's own by default.")] = "",
+    seeds: Annotated[str, typer.Option(help="Numbers, comma-separated; the study's own by default.")] = "",
     quick: Annotated[bool, typer.Option("--quick", help="A small size, to see it work; proves nothing.")] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each in a process.")] = os.cpu_count() or 1,
     only: Annotated[
@@ -38,9 +40,9 @@ def study(
     ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Take the data set from this directory.")] = None,
 ) -> None:
-    """A figure or table of the paper: run what is missing, say which claims hold, draw it.
+    """Reproduce a figure or a table of the paper: run what is missing, say which claims hold, draw it.
 
-    Exit code 1 if training diverged in some run; the others are shown.
+    The exit code is 1 if training diverged in some run; the others are shown.
     """
     from gammafl.paper.catalogue import KNOWN, STUDIES, study_named
 
@@ -72,9 +74,7 @@ def study(
 
 def pareto(
     task: Task = None,
-    methods: Annotated[
-        str | None, typer.Option(help="Comma-separated, as --method of run, or all; by default those of the paper.")
-    ] = None,
+    methods: Methods = None,
     keep: Annotated[
         str, typer.Option(help="Kept fractions, comma-separated; by default the range of each method's card.")
     ] = "",
@@ -117,7 +117,7 @@ def report(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH…", help="Directories of runs, comparisons and studies.")],
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
 ) -> None:
-    """One self-contained HTML page: verdicts, interactive curves, heat maps and tables."""
+    """Write one HTML page that needs no other file: verdicts, interactive curves, heat maps and tables."""
     from gammafl.report.page import need_charts
 
     need_charts()
@@ -131,7 +131,7 @@ def report(
 def redraw(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH…", help="Directories of studies and comparisons.")],
 ) -> None:
-    """Tables and pictures again from the rows of finished studies."""
+    """Make the tables and pictures of finished studies again, without running anything."""
     from gammafl.experiments.pages import need_rows
     from gammafl.experiments.store import draw_study, load_rows
     from gammafl.files.disk_errors import storing
@@ -209,4 +209,4 @@ def run_and_show(campaign: "Campaign", go_on_with: str, own: dict[str, Any] | No
     if campaign.diverged:
         names = ", ".join(path.name for path in campaign.diverged)
         print(f"{len(campaign.diverged)} run(s) diverged: {names}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(ExitCode.DIVERGED)

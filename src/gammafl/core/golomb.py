@@ -79,7 +79,7 @@ def plan(indices: Any) -> Any:
 
 
 @compiled
-def _put(code: Any, length: Any, out: Any, at: Any, pending: Any, held: Any) -> Any:
+def put(code: Any, length: Any, out: Any, at: Any, pending: Any, held: Any) -> Any:
     """Appends a code of at most `LONGEST` bits, where fewer than eight are pending; may write eight bytes ahead."""
     pending |= code << held
     held += length
@@ -94,13 +94,13 @@ def _put_gap(gap: Any, b: Any, out: Any, at: Any, pending: Any, held: Any) -> An
     """Appends a gap of any size."""
     quotient, low = gap >> b, gap & ((ONE << b) - ONE)
     while quotient >= WORD:
-        at, pending, held = _put(ONES, WORD, out, at, pending, held)
+        at, pending, held = put(ONES, WORD, out, at, pending, held)
         quotient -= WORD
     unary, length = (ONE << quotient) - ONE, quotient + ONE
     if length + b <= LONGEST:
-        return _put(unary | low << length, length + b, out, at, pending, held)
-    at, pending, held = _put(unary, length, out, at, pending, held)
-    return _put(low, b, out, at, pending, held)
+        return put(unary | low << length, length + b, out, at, pending, held)
+    at, pending, held = put(unary, length, out, at, pending, held)
+    return put(low, b, out, at, pending, held)
 
 
 @compiled
@@ -128,7 +128,7 @@ def _put_short(indices: Any, j: Any, b: Any, out: Any, at: Any, pending: Any, he
         if together == ONE:
             break
         for i in range(GAPS // together):
-            at, pending, held = _put(codes[i], lengths[i], out, at, pending, held)
+            at, pending, held = put(codes[i], lengths[i], out, at, pending, held)
         j += GAPS
     return j, at, pending, held
 
@@ -197,7 +197,7 @@ def _fill(parameter: int, steps: Any, positions: Any) -> None:
 
 
 @compiled
-def _bits_from(bit: Any, words: Any) -> Any:
+def bits_from(bit: Any, words: Any) -> Any:
     """The 64 bits that start at `bit`."""
     word, within = bit >> np.uint64(6), bit & np.uint64(63)
     return words[word] >> within | words[word + ONE] << ONE << (np.uint64(63) - within)
@@ -211,7 +211,7 @@ def _read_many(words: Any, bits: Any, steps: Any, positions: Any, at: Any, indic
     """
     j, bit, position = at
     while j + AHEAD <= np.uint64(indices.size) and bit + READ <= bits:
-        window, before = _bits_from(bit, words), j
+        window, before = bits_from(bit, words), j
         for _ in range(TURNS):
             seen = window & SEEN
             step = np.uint64(steps[seen])
@@ -243,19 +243,19 @@ def _read(words: Any, size: int, parameter: int, dim: int, steps: Any, positions
                 return -1
             if j == count:
                 break
-        window, quotient = _bits_from(bit, words), np.uint64(0)
+        window, quotient = bits_from(bit, words), np.uint64(0)
         while window == ALL_ONES:
             quotient += READ
             bit += READ
             if bit > bits:
                 return -1
-            window = _bits_from(bit, words)
+            window = bits_from(bit, words)
         ones = trailing_zeros(~window)
         quotient += ones
         bit += ones + ONE
         if bit + b > bits or quotient > most:
             return -1
-        rest = window >> ones >> ONE if ones + b < READ else _bits_from(bit, words)
+        rest = window >> ones >> ONE if ones + b < READ else bits_from(bit, words)
         position += (quotient << b) + (rest & low)
         if position >= np.uint64(dim):
             return -1
@@ -264,6 +264,11 @@ def _read(words: Any, size: int, parameter: int, dim: int, steps: Any, positions
         bit += b
         j += ONE
     return np.int64(bit)
+
+
+def words_of(codes: bytes) -> NDArray[np.uint64]:
+    """The bytes for `bits_from`, followed by at least 64 zeros."""
+    return np.frombuffer(codes.ljust(len(codes) // 8 * 8 + 16, b"\0"), WORDS).astype(np.uint64, copy=False)
 
 
 def encode(indices: NDArray[np.uint32], parameter: int, size: int) -> memoryview:
@@ -282,10 +287,9 @@ def decode(data: bytes, start: int, count: int, dim: int) -> tuple[NDArray[np.ui
         raise WireError(f"{count} positions do not fit in {size} bytes")
     most = count * (parameter + 1) + (dim >> parameter)  # the quotients add up to less than dim / 2^b
     codes = data[start + 1 : start + 2 + most // 8]
-    words = np.frombuffer(codes.ljust(len(codes) // 8 * 8 + 16, b"\0"), WORDS).astype(np.uint64, copy=False)
     indices = np.empty(count, np.uint32)
     table = _table(parameter) if parameter <= TABLED and count >= MANY else NO_TABLE
-    bit = _read(words, len(codes), parameter, dim, *table, indices)
+    bit = _read(words_of(codes), len(codes), parameter, dim, *table, indices)
     if bit < 0:
         raise WireError("positions run past the message or the dimension")
     _, best, length = plan(indices)

@@ -72,6 +72,19 @@ trailing_zeros: Callable[[Any], Any] = cast(Any, intrinsic(_trailing_zeros))
 """`_trailing_zeros` of a word, for compiled code."""
 
 
+def _leading_zeros(context: Any, word: Any) -> Any:
+    """How many of the highest bits of a 64-bit word are zero; the word must not be zero."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctlz(arguments[0], cgutils.true_bit)
+
+    return types.uint64(types.uint64), generate
+
+
+leading_zeros: Callable[[Any], Any] = cast(Any, intrinsic(_leading_zeros))
+"""`_leading_zeros` of a word, for compiled code."""
+
+
 def _bits_set(context: Any, word: Any) -> Any:
     """How many bits of a 64-bit word are set."""
 

@@ -6,6 +6,7 @@ starts from the parameter b = L + δ with L = log2(g·ln 2 + 1) and |δ| ≤ ½,
     n·(b + 1) + Σ⌊gap/2^b⌋ ≤ n·(L + 1 + δ + 2^−δ/ln 2) ≤ n·(log2(G·ln 2 + 1) + 2.5404)   bits,
 
 since the term in δ is convex and largest at δ = −½, and L grows with g. A bitmap takes d bits, raw positions 32·n.
+`interpolative.most_bytes` has the bound of the other code; `encode` takes it only where it is shorter than these.
 
 A key that draws positions is never longer than they are: `encode` takes the shortest.
 
@@ -16,6 +17,7 @@ sent whole have no positions, and take four bytes a value.
 import math
 from dataclasses import dataclass, field
 
+from gammafl.core import interpolative
 from gammafl.core.layout import Layout
 from gammafl.core.method import Method
 from gammafl.core.moment import Moment
@@ -30,6 +32,8 @@ def position_bytes(dim: int, count: int, coding: PositionCoding = "auto") -> int
     """No `count` positions below `dim` take more."""
     bits = count * (math.log2((dim - count) / count * math.log(2) + 1) + RICE_EXTRA) if count else 0.0
     sizes = {"rice": 1 + math.ceil(bits / 8), "bitmap": -(-dim // 8), "raw": 4 * count}
+    if coding == "interpolative":
+        return interpolative.most_bytes(dim, count)
     return min(sizes.values()) if coding == "auto" else sizes[coding]
 
 

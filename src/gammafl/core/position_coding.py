@@ -1,18 +1,18 @@
-"""Positions ↔ bytes: five codings, each with one form of what it writes. docs/wire-format.md specifies them."""
+"""Positions ↔ bytes: six codings, each with one form of what it writes. docs/wire-format.md specifies them."""
 
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gammafl.core import drawn, golomb
+from gammafl.core import drawn, golomb, interpolative
 from gammafl.core.errors import WireError, require
 from gammafl.core.reading import BYTES, U4, Bytes, part, require_zeros_after
 
-PositionCoding = Literal["auto", "all", "rice", "bitmap", "raw", "drawn"]
-POSITIONS: tuple[PositionCoding, ...] = ("all", "rice", "bitmap", "raw", "drawn")
+PositionCoding = Literal["auto", "all", "rice", "bitmap", "raw", "drawn", "interpolative"]
+POSITIONS: tuple[PositionCoding, ...] = ("all", "rice", "bitmap", "raw", "drawn", "interpolative")
 """A kind's number on the wire is its place here."""
-ALL, RICE, BITMAP, RAW, DRAWN = range(len(POSITIONS))
+ALL, RICE, BITMAP, RAW, DRAWN, INTERPOLATIVE = range(len(POSITIONS))
 
 KEY_BYTES = 8
 Indices = NDArray[np.uint32]
@@ -38,6 +38,14 @@ def encode(
             kind = BITMAP if bitmap_size <= raw_size else RAW
         if key is not None and kind != ALL and min(rice_size, bitmap_size, raw_size) > KEY_BYTES:
             kind = DRAWN
+        if kind != ALL and dim <= interpolative.MOST_DIM and 0 < count <= interpolative.MOST_TRIED:
+            size = KEY_BYTES if kind == DRAWN else min(rice_size, bitmap_size, raw_size)
+            if (shorter := interpolative.encode(indices, dim, size - 1)) is not None:
+                return INTERPOLATIVE, shorter
+    if kind == INTERPOLATIVE:
+        most = interpolative.MOST_DIM
+        require(dim <= most, f"position coding 'interpolative' is for at most {most} elements, got {dim}")
+        return kind, interpolative.encode(indices, dim) or b""
     if kind == RICE:
         return kind, golomb.encode(indices, parameter, rice_size)
     if kind == BITMAP:
@@ -68,6 +76,9 @@ def decode(kind: int, data: bytes, start: int, dim: int, count: int) -> Position
         if count and not (indices[-1] < dim and golomb.in_order(indices)):
             raise WireError(f"positions must increase and be below {dim}")
         return indices, None, start + 4 * count
+    if kind == INTERPOLATIVE:
+        indices, end = interpolative.decode(data, start, count, dim)
+        return indices, None, end
     if kind == DRAWN:
         key, end = int.from_bytes(part(data, start, BYTES, KEY_BYTES).tobytes(), "little"), start + KEY_BYTES
         if count > 8 * (len(data) - end):  # a value takes a bit at least

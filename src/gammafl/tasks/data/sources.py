@@ -9,11 +9,15 @@ import socket
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from gammafl.core.errors import InputError
 from gammafl.tasks.data.files import CHUNK
@@ -21,8 +25,6 @@ from gammafl.tasks.data.files import CHUNK
 Say = Callable[[str], None]
 
 SECONDS_TO_ANSWER = 15
-WORTH_A_PERCENTAGE = 20_000_000
-"""The size in bytes from which the progress of a download is shown."""
 
 
 class Source(Protocol):
@@ -52,27 +54,46 @@ class Web:
         for name in self.names:
             address = f"{self.base}/{name}"
             try:
-                self._download(address, folder / name, say)
+                self._download(address, folder / name)
             except urllib.error.HTTPError as error:
                 error.close()  # it holds the connection
                 raise InputError(f"{address} answers {error.code} {error.reason}") from None
             except (OSError, http.client.HTTPException) as error:
                 raise InputError(_what_happened(address, error)) from None
 
-    def _download(self, address: str, path: Path, say: Say) -> None:
+    def _download(self, address: str, path: Path) -> None:
         with urllib.request.urlopen(address, timeout=SECONDS_TO_ANSWER) as answer, path.open("wb") as file:
             whole = answer.length or 0
-            shown = 0
-            while chunk := answer.read(CHUNK):
-                file.write(chunk)
-                if file.tell() > self.most_bytes:
-                    raise InputError(f"{address} is larger than {self.most_bytes} bytes, the most that was expected")
-                tenths = 10 * file.tell() // whole if whole > WORTH_A_PERCENTAGE and sys.stderr.isatty() else 0
-                if tenths > shown:
-                    shown = tenths
-                    say(f"data: {10 * tenths}% of {path.name}, {whole / 1e6:.0f} MB")
+            with download_shown(path.name, whole) as advance:
+                while chunk := answer.read(CHUNK):
+                    file.write(chunk)
+                    advance(file.tell())
+                    if file.tell() > self.most_bytes:
+                        most = f"{self.most_bytes} bytes, the most that was expected"
+                        raise InputError(f"{address} is larger than {most}")
             if whole and file.tell() != whole:
                 raise InputError(f"{address} ended after {file.tell()} of {whole} bytes; try again")
+
+
+@contextmanager
+def download_shown(name: str, size: int) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error while a file is downloaded, if that is a terminal; 0: its size is not known.
+
+    What it yields is called with the number of bytes that are there.
+    """
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(compact=True),
+        console=Console(stderr=True),
+        disable=not sys.stderr.isatty(),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task(name, total=size or None)
+        yield lambda done: bar.update(task, completed=done)
 
 
 def _what_happened(address: str, error: Exception) -> str:

@@ -1,0 +1,17 @@
+"""What a command's exit code means; docs/cli-exit-codes.md tells it to users."""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    DONE = 0
+    """The command did what it was asked to do."""
+
+    DIVERGED = 1
+    """A study or pareto is finished, and some of its runs diverged. Also an error that gammafl did not foresee."""
+
+    REFUSED = 2
+    """A mistake in what was given, or a disk or network that fails; one line on standard error says what to do."""
+
+    STOPPED = 130
+    """Ctrl-C. One line on standard error says how to go on."""
