@@ -77,9 +77,8 @@ def test_a_form_asks_questions_that_have_names_of_their_own(path: Path) -> None:
     form = read(path)
     assert {"name", "description", "body"} <= form.keys()
     fields = [field for field in form["body"] if field["type"] != "markdown"]
-    assert all(
-        field["type"] in ("textarea", "input", "checkboxes") and field["attributes"]["label"] for field in fields
-    )
+    assert {field["type"] for field in fields} <= {"textarea", "input", "checkboxes"}
+    assert all(field["attributes"]["label"] for field in fields)
     assert len({field["id"] for field in fields}) == len(fields) > 0
 
 

@@ -9,7 +9,6 @@ stays as it is.
 
 import argparse
 import datetime
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -71,13 +70,12 @@ CAMPAIGNS = {
 
 def last_line(name: str, command: Sequence[str]) -> str:
     """What the campaign says last. Its output is shown meanwhile, with its name before each line."""
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=os.environ)
-    assert process.stdout is not None
     last = ""
-    for line in process.stdout:
-        say(line.rstrip() if line.startswith(f"{name}: ") else f"{name}: {line.rstrip()}")
-        last = line.strip() or last
-    process.wait()
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            say(line.rstrip() if line.startswith(f"{name}: ") else f"{name}: {line.rstrip()}")
+            last = line.strip() or last
     said = last.removeprefix(f"{name}: ")
     if not said.startswith("FAILED: " if process.returncode else "PASSED: "):
         return f"FAILED: ended with code {process.returncode} and without a verdict"
