@@ -6,7 +6,7 @@ RUNS ?= 200000
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo flower-demo test lint format browser peers bench methods-cost methods-page clean
+.PHONY: help demo flower-demo test lint format browser peers bench methods-cost methods-page dist clean
 .PHONY: lock locked audit versions campaigns campaign-fuzz campaign-kill campaign-soak campaign-faults campaign-apps campaign-atheris
 
 help:  ## show this list
@@ -97,8 +97,11 @@ methods-cost: .venv/dev  ## what every method costs, measured; some minutes on a
 methods-page: .venv/dev  ## docs/methods.md from the registry
 	$(BIN)/python -m tools.methods_page
 
+dist: .dist/ready  ## wheel and source distribution in dist/: checked, installed without extras and with three, and used
+	.dist/bin/python -m tools.dist
+
 clean:  ## remove the environment and everything that was built
-	rm -rf .venv .peers .audit .atheris build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .peers .audit .atheris .dist build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .venv/train: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -112,6 +115,11 @@ clean:  ## remove the environment and everything that was built
 .peers/ready: benchmarks/peers/requirements.txt
 	@test -x .peers/bin/python || $(PYTHON) -m venv .peers
 	.peers/bin/python -m pip install --disable-pip-version-check -q -r $<
+	@touch $@
+
+.dist/ready:
+	@test -x .dist/bin/python || $(PYTHON) -m venv .dist
+	.dist/bin/python -m pip install --disable-pip-version-check -q build twine
 	@touch $@
 
 .venv/dev: .venv/train

@@ -14,6 +14,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 import gammafl
+from tools.dist import ENTRANCES, NONE
 
 ROOT = Path(__file__).parents[1]
 PICTURES = {".png", ".svg"}
@@ -50,6 +51,7 @@ def test_the_source_distribution_has_the_repository_without_the_pictures_of_resu
     rooms = ("benchmarks", "docs", "examples", "results", "src", "tests", "tools")
     wanted = {path.relative_to(copy) for room in rooms for path in (copy / room).rglob("*") if path.is_file()}
     wanted |= {Path(name) for name in ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md")}
+    wanted |= {Path(name) for name in ("CITATION.cff", "CODE_OF_CONDUCT.md", "SECURITY.md")}
     wanted |= {Path(name) for name in ("constraints.txt", "pyproject.toml", "requirements.lock", "setup.py")}
     left_out = {path for path in wanted if path.parts[0] == "results" and path.suffix in PICTURES}
     there = {path.relative_to(unpacked) for path in unpacked.rglob("*") if path.is_file()}
@@ -98,6 +100,17 @@ def test_the_page_on_a_package_index_is_the_readme_with_no_link_that_leads_nowhe
     for link in set(here) - set(there):
         assert f"`{link}`" in page
         assert (built / f"gammafl-{VERSION}" / link).exists()
+
+
+def test_the_wheel_works_where_no_extra_is_installed(built: Path) -> None:
+    """`make dist` installs it so, and with extras."""
+    extras = ("altair", "flwr", "jinja2", "PIL", "scipy", "torch", "transformers", "vl_convert")
+    missing = f"import sys; sys.modules.update(dict.fromkeys({extras}))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{missing}\n{ENTRANCES[NONE]}\nprint(gf.__file__)"],
+        cwd=built / "wheel", capture_output=True, text=True, env={"PYTHONPATH": "."},
+    )  # fmt: skip
+    assert done.stdout == f"{built / 'wheel/gammafl/__init__.py'}\n", done.stderr
 
 
 WITHOUT_FLOWER = """

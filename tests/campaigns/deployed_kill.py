@@ -15,6 +15,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,10 @@ deployments: Any = importlib.import_module("deployment")
 
 RUN_SECONDS = 900.0
 NODES = 2
+LOOK_SECONDS = 5.0
+MOST_APPS = 3
+"""Where a ServerApp takes more than 30 s to start, Flower starts another, and each makes the others slower: on a busy
+machine there were once sixty. The newest is the one that the SuperLink still talks to."""
 
 
 class Trainings:
@@ -80,7 +85,7 @@ class Trainings:
         process = here.start(
             "flwr-run", "flwr", "run", str(APP), deployments.CONNECTION, "--stream", "--run-config", str(settings)
         )
-        began, killed = time.monotonic(), False
+        began, looked, killed = time.monotonic(), time.monotonic(), False
         while process.poll() is None and time.monotonic() < began + RUN_SECONDS:
             here.restart_dead()
             if moment is not None and time.monotonic() > began + moment and (app := self._server_app()):
@@ -88,6 +93,9 @@ class Trainings:
                 self._kill(app)
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)  # it would go on to stream the log of a run that is gone
+            if time.monotonic() > looked + LOOK_SECONDS:
+                looked = time.monotonic()
+                end_all_but_the_newest(self._server_app())
             time.sleep(0.05)
         return killed
 
@@ -110,13 +118,27 @@ class Trainings:
             self.kills["SuperLink"] += 1
 
     def _server_app(self) -> list[int]:
-        """The processes that are the ServerApp."""
+        """The processes that are the ServerApp, the newest last."""
         found = []
         for pid in deployments.marked(self.deployment.mark):
             with suppress(OSError):
                 if b"flwr-serverapp" in Path(f"/proc/{pid}/cmdline").read_bytes():
                     found.append(pid)
-        return found
+        return sorted(found, key=started)
+
+
+def started(pid: int) -> int:
+    """When the process began, in ticks since the machine did; 0 if it is gone."""
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    return 0
+
+
+def end_all_but_the_newest(apps: Sequence[int], most: int = MOST_APPS) -> None:
+    """Where there are too many at once."""
+    for pid in apps[:-1] if len(apps) > most else ():
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def main() -> None:

@@ -248,8 +248,11 @@ def main() -> None:
     failures += [f"a bomb takes {slowest_bomb:.0f} µs"] if slowest_bomb > BOMB_MICROSECONDS else []
     for failure in failures:
         say(f"  {failure}")
-    tried = sum(sum(f.accepted.values()) + sum(f.refused.values()) for f in found)
-    verdict("fuzz", not failures, f"{tried:,} inputs, {len(failures)} failures, {ticker.elapsed():.0f} s")
+    accepted = sum(f.accepted.total() for f in found)
+    tried = accepted + sum(f.refused.total() for f in found)
+    text = f"{tried:,} inputs of seed {options.seed} ({accepted:,} accepted), {len(failures)} failures"
+    most = f"memory at most {times:.0f} times the input; 40-byte bombs refused in {slowest_bomb:.1f} µs or less"
+    verdict("fuzz", not failures, f"{text}; {most}; {ticker.elapsed():.0f} s")
 
 
 if __name__ == "__main__":

@@ -285,11 +285,11 @@ def main() -> None:
             ticker.tick(f"{campaign.kills()} of {options.kills} kills, {campaign.finished} ended")
     landed = ", ".join(f"{campaign.landed[name]} {name}" for name in PHASES)
     killed = ", ".join(f"{count} of a {name}" for name, count in sorted(campaign.killed.items()))
-    say(f"  seed {options.seed}; kills: {killed}; landed: {landed}")
     for failure in campaign.failures:
         say(f"  {failure}")
     text = f"{campaign.kills()} kills, {campaign.finished} compared, {len(campaign.failures)} that differ"
-    verdict("kill", not campaign.failures, f"{text}, {ticker.elapsed():.0f} s")
+    where = f"{killed}; landed: {landed}; seed {options.seed}"
+    verdict("kill", not campaign.failures, f"{text}; {where}; {ticker.elapsed():.0f} s")
 
 
 if __name__ == "__main__":

@@ -143,14 +143,15 @@ def soak(rounds: int, folder: Path, gauge: Gauge) -> None:
     runs.execute(config, folder / "run", progress=gauge)
 
 
-def judge(gauge: Gauge, rounds: int) -> list[str]:
-    """Prints the figures; what is not flat is a failure."""
+def judge(gauge: Gauge, rounds: int) -> tuple[list[str], str]:
+    """What is not flat is a failure; and the figures in a few words. Prints all of them."""
     settled = gauge.readings[gauge.readings[:, 0] > WARM_UP * rounds]
     at, resident, own, files = settled.T
-    failures = []
+    failures, figures = [], []
     for name, memory in (("resident memory", resident), ("memory of its own", own)):
         slope, half = slope_with_interval(at, memory)
         say(f"  {name} {memory[0] / 2**20:.2f} → {memory[-1] / 2**20:.2f} MiB over {len(settled)} readings:")
+        figures.append(f"{name} {slope:+.3f} ± {half:.3f} bytes a round (95%)")
         zero = "0 is within" if abs(slope) <= half else "0 is not within"
         say(
             f"    slope {slope:+.3f} ± {half:.3f} bytes a round (95%; {zero}), {slope * rounds / 2**10:+.0f} KiB in all"
@@ -159,7 +160,9 @@ def judge(gauge: Gauge, rounds: int) -> list[str]:
             failures.append(f"{name} grows by at least {(slope - half) * rounds:.0f} bytes")
     say(f"  open files {min(files)} to {max(files)}")
     files_slope, files_half = slope_with_interval(at, files)
-    return failures + (["open files grow"] if (files_slope - files_half) * rounds > 1 else [])
+    figures.append(f"{min(files)} to {max(files)} open files")
+    failures += ["open files grow"] if (files_slope - files_half) * rounds > 1 else []
+    return failures, ", ".join(figures)
 
 
 def main() -> None:
@@ -178,12 +181,13 @@ def main() -> None:
         gauge = Gauge(options.rounds)
         soak(options.rounds, folder, gauge)
         reads, problem = results.get(timeout=180)
-    failures = judge(gauge, options.rounds)
+    failures, figures = judge(gauge, options.rounds)
     say(f"  another process read the ledger {reads:,} times meanwhile: {problem or 'every line whole'}")
     failures += [problem] if problem else []
     for failure in failures:
         say(f"  {failure}")
-    verdict("soak", not failures, f"{options.rounds:,} rounds, {len(failures)} failures, {ticker.elapsed():.0f} s")
+    text = f"{options.rounds:,} rounds, {len(failures)} failures; {figures}; ledger read {reads:,} times"
+    verdict("soak", not failures, f"{text}; {ticker.elapsed():.0f} s")
 
 
 if __name__ == "__main__":

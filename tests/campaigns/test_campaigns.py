@@ -1,6 +1,7 @@
 """The campaigns at a tiny size: they run, and they notice what they look for."""
 
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,8 @@ import pytest
 
 import gammafl as gf
 from gammafl.core.wire import MARK, POSITIONS, VALUES, WHOLE
-from tests.campaigns import fuzz, mutations, soak
-from tests.campaigns.__main__ import CAMPAIGNS, PAGE, row, with_rows
+from tests.campaigns import deployed_kill, fuzz, mutations, soak
+from tests.campaigns.__main__ import CAMPAIGNS, PAGE, Campaign, last_line, row, run_all, with_rows
 from tests.core.test_wire import VERSION_1
 
 ROOT = Path(__file__).parents[2]
@@ -76,6 +77,51 @@ def test_a_decoder_that_takes_too_much_memory_is_noticed(monkeypatch: pytest.Mon
     decode = gf.decode
     monkeypatch.setattr(gf, "decode", lambda data: (np.zeros(10**6), decode(data))[1])
     assert "bytes taken" in str(fuzz.memory_problem(payload, fuzz.Findings()))
+
+
+def test_serverapps_that_pile_up_are_ended_but_for_the_newest() -> None:
+    apps = [subprocess.Popen(["sleep", "60"]) for _ in range(5)]
+    try:
+        pids = sorted((app.pid for app in apps), key=deployed_kill.started)
+        deployed_kill.end_all_but_the_newest(pids[:3])
+        assert [app.poll() for app in apps] == [None] * 5
+        deployed_kill.end_all_but_the_newest(pids)
+        newest = next(app for app in apps if app.pid == pids[-1])
+        assert {app.wait(60) for app in apps if app is not newest} == {-signal.SIGKILL}
+        assert newest.poll() is None
+    finally:
+        for app in apps:
+            app.kill()
+            app.wait()
+
+
+def test_campaigns_that_wait_run_beside_the_others_and_each_line_says_whose_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each of the two waits for the other: one after the other, they would not end."""
+    program = f"""
+import pathlib, sys, time
+name, end = sys.argv[1], time.monotonic() + 60
+print(name + ": 1 of 2")
+print("  half")
+pathlib.Path({str(tmp_path)!r}, name).touch()
+while len(list(pathlib.Path({str(tmp_path)!r}).iterdir())) < 2 and time.monotonic() < end:
+    time.sleep(0.01)
+print(name + ": PASSED: all" if time.monotonic() < end else name + ": FAILED: alone")
+"""
+    monkeypatch.setattr(Campaign, "command", lambda self, name, is_tiny=False: [sys.executable, "-c", program, name])
+    assert run_all(["kill", "deployed_kill"], True) == {"kill": "PASSED: all", "deployed_kill": "PASSED: all"}
+    shown = capsys.readouterr().out.splitlines()
+    for name in ("kill", "deployed_kill"):
+        lines = [line for line in shown if line.startswith(f"{name}: ")]
+        assert lines == [f"{name}: 1 of 2", f"{name}:   half", f"{name}: PASSED: all"]
+
+
+@pytest.mark.parametrize(
+    "program", ["print('soak: 3 of 9 rounds')", "print('soak: PASSED: all'); raise SystemExit(1)", "print('half')"]
+)
+def test_a_campaign_without_a_verdict_failed(program: str) -> None:
+    assert last_line("soak", [sys.executable, "-c", program]).startswith("FAILED: ended with code ")
 
 
 def test_a_leak_shows_in_the_slope_and_noise_does_not() -> None:

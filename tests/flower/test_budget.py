@@ -1,11 +1,13 @@
 """Byte budgets over Flower: the server's, a node's own, and what goes wrong with them."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message
+from flwr.serverapp.strategy import FedAvg
 
 import gammafl as gf
 import gammafl.flower
@@ -18,6 +20,8 @@ from tests.flower.grid import InProcessGrid
 from tests.flower.problem import quadratic_app, run, strategy, to_record
 from tests.flower.spoil import BAD_NODE, with_payload
 from tests.problems import METHODS, Quadratic
+
+ONE_NODE = partial(FedAvg, fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
 
 
 @pytest.mark.parametrize("name", ["fedavg", "top-k", "stc", "gamma-fedht-q"])
@@ -91,6 +95,60 @@ def test_a_nodes_rate_goes_by_the_time_between_its_uploads(tmp_path: Path, monke
     assert min(sizes[100]) < max(sizes[100]) < min(sizes[101])
     assert sum(sizes[100]) <= 2 * (now[0] - 1e9)
     assert all(30 < size <= 2 * 80 for size in sizes[100][1:])
+
+
+def test_a_node_under_a_new_id_every_round_keeps_to_its_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1e9]
+
+    def clock() -> float:
+        now[0] += 10
+        return now[0]
+
+    monkeypatch.setattr(exchange, "wall_clock", clock)
+    sizes = list[int]()
+
+    def look(message: Message, reply: Message) -> Message:
+        node = message.metadata.dst_node_id
+        sizes.append(len(reply.content.array_records["arrays"]["update"].data))
+        grid.restart(node, node + 1000)
+        return reply
+
+    grid = InProcessGrid(quadratic_app(Quadratic(), tmp_path), 1, look)
+    grid.contexts[100].node_config["gammafl-budget"] = "2 B/s"
+    restart = grid.restart
+
+    def with_budget(node: int, new_address: int) -> None:
+        restart(node, new_address)
+        grid.contexts[new_address].node_config["gammafl-budget"] = "2 B/s"
+
+    monkeypatch.setattr(grid, "restart", with_budget)
+    chosen = gammafl.flower.Compressed(ONE_NODE(), gf.fedavg())
+    chosen.start(grid, to_record(Quadratic(), np.zeros(50, np.float32)), 8, train_config=ConfigRecord({"lr": 0.1}))
+    assert len(sizes) == 8
+    assert 8 * 14 < sum(sizes) <= 2 * (now[0] - 1e9)
+
+
+def test_an_upload_that_a_server_asks_for_again_is_paid_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one does that died in between. All that the next round may hold is what the link has room for then."""
+    now = [1e9]
+    monkeypatch.setattr(exchange, "wall_clock", lambda: now[0])
+    sizes = list[int]()
+
+    def thrice(message: Message, reply: Message) -> Message:
+        for again in range(3 if len(sizes) == 1 else 1):
+            answer = grid.app(message, grid.contexts[100]) if again else reply
+            sizes.append(len(answer.content.array_records["arrays"]["update"].data))
+        now[0] += 40
+        return reply
+
+    grid = InProcessGrid(quadratic_app(Quadratic(), tmp_path / "clients"), 1, thrice)
+    grid.contexts[100].node_config["gammafl-budget"] = "3 B/s"
+    chosen = gammafl.flower.Compressed(ONE_NODE(), gf.fedavg(), checkpoint=tmp_path / "server")
+    chosen.start(grid, to_record(Quadratic(), np.zeros(50, np.float32)), 7, train_config=ConfigRecord({"lr": 0.1}))
+    assert len(sizes) == 7 + 2
+    assert sizes[1] == sizes[2] == sizes[3] > 80
+    assert sizes[4] < 20  # no room at all, as it owes two uploads
+    assert sum(sizes) <= 3 * (now[0] - 1e9)
 
 
 def test_a_node_with_a_budget_that_is_none_says_so(tmp_path: Path) -> None:

@@ -115,6 +115,9 @@ NONSENSE: dict[str, Spoil] = {
     "times that are a list": facts_with(phase_seconds=[1]),
     "a time in words": facts_with(phase_seconds={"setup": "long"}),
     "no time at all": facts_with(wall_seconds=float("nan")),
+    "a client that is paid for what it sends": facts_with(paces={"1": [3.0, -1e9]}),
+    "a link that is busy since before the run": facts_with(paces={"1": [-1e308, 0.0]}),
+    "a link of nobody": facts_with(paces={"-1": [3.0, 0.0]}),
     "a ledger of no bytes": facts_with(ledger_bytes=0),
     "a ledger cut off in a line": lambda facts, tensors: (
         {**facts, "ledger_bytes": facts["ledger_bytes"] - 1},

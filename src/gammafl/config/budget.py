@@ -37,7 +37,7 @@ UNITS: dict[str, int | Fraction] = {
 """Bytes of each unit."""
 
 EXAMPLE = '"64 kB/upload", "20 MB/run", "2 kB/s", or several with commas between'
-NUMBER = r"([0-9]+(?:\.[0-9]+)?(?:[eE]\+?[0-9]{1,2})?)"
+NUMBER = r"([0-9]{1,400}(?:\.[0-9]{1,400})?(?:[eE]\+?[0-9]{1,2})?)"
 SIZE = re.compile(NUMBER + r"\s*([A-Za-z]+)\s*/\s*(upload|run|s)")
 SECONDS = re.compile(NUMBER + r"\s*s\s*/\s*round")
 LARGEST = 2**62
@@ -179,7 +179,7 @@ def _parsed(part: str, text: str) -> tuple[str, Any]:
         raise InputError(f"a budget is written as {EXAMPLE}; got {text!r:.100}{unit}")
     count = Fraction(size[1]) * UNITS[size[2]]
     if size[3] == "s":
-        return "rate", float(count)
+        return "rate", float(min(count, 2 * LARGEST))
     return size[3], math.floor(count)
 
 

@@ -24,7 +24,7 @@ from gammafl.core.device.vectors import is_on_device, on_host
 from gammafl.core.errors import InputError, WireError, require
 from gammafl.core.method import Method
 from gammafl.core.moment import Schedule
-from gammafl.federated.budget import own_budget
+from gammafl.federated.budget import Pace, own_budget
 from gammafl.federated.client import start_after_loss
 from gammafl.federated.exchange import Answer, ClientFacts, ClientState, Offer, upload_facts
 from gammafl.federated.limits import NO_LIMITS, Limits
@@ -98,8 +98,8 @@ class Client:
         self._asked = device is not None
         self._state = self._new_state("")
 
-    def _new_state(self, training: str, round_number: int = 0) -> ClientState:
-        return ClientState.new(self.method, self.layout.dim, training, round_number, self._place)
+    def _new_state(self, training: str, round_number: int = 0, pace: Pace | None = None) -> ClientState:
+        return ClientState.new(self.method, self.layout.dim, training, round_number, self._place, pace)
 
     def _flat(self, model: Any, whose: str) -> Any:
         """The model where this client compresses; what crosses to the host as a whole must be asked for."""
@@ -140,6 +140,7 @@ class Client:
         """
         self._meet(offer)
         if self._is_answered(offer) and (sent := self._state.outbox.open) is not None:
+            self._state.repeat(sent, offer, self.budget)
             return self._upload(sent, offer, again=True)
         delta = self._flat(before, "before")
         largest = kernels.difference(delta, self._flat(after, "after"), delta)
@@ -163,11 +164,10 @@ class Client:
         fits = offer.dim == self.layout.dim and offer.layout in (None, self.layout.fingerprint())
         require(fits, "the server's model has other tensors than this client's; give both the same `like`")
         if offer.training != self._state.training:
-            pace, self._state = self._state.pace, self._new_state(offer.training)
-            self._state.pace = pace
+            self._state = self._new_state(offer.training, pace=self._state.pace)
         if (reason := self._state.distrust(offer, "this client")) is not None:
             LOG.warning("gammafl: client %s starts clean: %s", self.name, reason)
-            self._state = self._new_state(offer.training, offer.round - 1)
+            self._state = self._new_state(offer.training, offer.round - 1, self._state.pace)
         require(
             offer.round > self._state.round or self._is_answered(offer),
             f"an offer of round {offer.round}, after an upload of round {self._state.round}: too late to answer",

@@ -36,6 +36,7 @@ AbsentReceipt = Annotated[str, Field(pattern=r"^[0-9a-f]{16} [0-9]{1,19} [0-9]{1
 Stepsize = Annotated[float, Field(gt=0)]
 Size = Annotated[float, Field(ge=0)]
 Step = Annotated[float, Field(ge=0, le=2**62)]
+Time = Annotated[float, Field(ge=-(2**62), le=2**62)]
 
 SEVERAL: Address = 0
 """The address of an upload that was sent from more than one."""
@@ -184,7 +185,7 @@ class ClientFacts(Facts):
     address: int | str
     training: Annotated[str, Field(max_length=128)]
     method: str
-    sent_at: float = 0.0
+    sent_at: Time = 0.0
     owed_bytes: Size = 0.0
     """Of its `Pace`."""
 
@@ -266,13 +267,23 @@ class ClientState:
 
     @classmethod
     def new(
-        cls, method: Method, dim: int, training: str, round_number: int = 0, place: Place = HOST_MEMORY
+        cls,
+        method: Method,
+        dim: int,
+        training: str,
+        round_number: int = 0,
+        place: Place = HOST_MEMORY,
+        pace: Pace | None = None,
     ) -> "ClientState":
-        """A clean state, as if the last upload had been in `round_number`; what it will remember is in `place`."""
+        """A clean state, as if the last upload had been in `round_number`; what it will remember is in `place`.
+
+        `pace` is that of the state before, if there was one: the link does not forget what it carried.
+        """
         elsewhere = not place.is_host and method.leaves_a_rest
         vectors = {name: place.zeros(dim) for name in method.memory.vectors} if elsewhere else None
         outbox = Outbox(method.memory.client(method, dim, vectors))
-        return cls(outbox, secrets.token_hex(8), round_number, training=training)
+        pace = pace or Pace(wall_clock())
+        return cls(outbox, secrets.token_hex(8), round_number, training=training, pace=pace)
 
     def distrust(self, offer: Offer, place: str, forget_after: int | None = None) -> str | None:
         """Why the client must start clean; None if the state is what the server knows. `place` is where it lies."""
@@ -320,8 +331,18 @@ class ClientState:
             payload = outbox.send_again(local)
         else:
             payload, outbox.made = outbox.send(local, moment, limits), offer.round
-        if budget.rate is not None:
-            self.pace = self.pace.after(budget.rate, now, len(payload))
+        self._pay(budget, payload, now)
         self.address = SEVERAL if again else address
         self.round = offer.round
         return payload
+
+    def repeat(self, payload: bytes, offer: Offer, own_budget: Budget = NO_BUDGET) -> bool:
+        """The open upload leaves once more, for the round that it was made in; whether that changes this state."""
+        before = self.pace
+        self._pay(own_budget.within(Budget(rate=offer.rate)), payload, wall_clock())
+        return self.pace != before
+
+    def _pay(self, budget: Budget, payload: bytes, now: float) -> None:
+        """A client with a rate sends this, for the first time or again: later uploads have less room."""
+        if budget.rate is not None:
+            self.pace = self.pace.after(budget.rate, now, len(payload))

@@ -60,6 +60,8 @@ class Exchange:
         self.disk.check_room(self.offer.dim, len(method.memory.vectors))
         state = self._state(method)
         if self.offer.round == state.round and state.outbox.open is not None and (stored := self.disk.load_reply()):
+            if state.repeat(state.outbox.open, self.offer, budget):
+                self.disk.save(state, method, stored)
             return self._same_answer(state.outbox.open, *stored)
         require(
             self.offer.round > state.round,
@@ -137,7 +139,7 @@ class Exchange:
         if reason is None:
             return state
         LOG.warning("gammafl: client %s starts clean: %s", self.disk.name, reason)
-        state = ClientState.new(method, offer.dim, offer.training, offer.round - 1)
+        state = ClientState.new(method, offer.dim, offer.training, offer.round - 1, pace=state.pace)
         self.disk.save(state, method)  # said once, even if the training fails
         return state
 

@@ -41,6 +41,8 @@ RESIDUAL, LOST, MOMENT, MIRROR = "residual.", "lost.", "moment.", "mirror."
 CHUNK = 1 << 20
 
 Seconds = Annotated[float, Field(ge=0, le=1e12)]
+Size = Annotated[float, Field(ge=0)]
+ClientNumber = Annotated[str, Field(pattern="^[0-9]{1,18}$")]
 
 
 @dataclass(frozen=True)
@@ -84,10 +86,10 @@ class CheckpointFacts(Facts):
     health: HealthState
     norms: NormsState | None = None
     down: ViewFacts | None = None
-    paces: dict[str, Annotated[list[float], Field(min_length=2, max_length=2)]] = Field({})
+    paces: dict[ClientNumber, Annotated[list[Size], Field(min_length=2, max_length=2)]] = Field({})
     """Client → its `Pace`, where clients have rates."""
 
-    shares: dict[Annotated[str, Field(pattern="^[0-9]{1,18}$")], Annotated[float, Field(ge=0)]] | None = None
+    shares: dict[ClientNumber, Size] | None = None
     """Of the server's half of the clients' memories, where it has one."""
 
 

@@ -1,0 +1,105 @@
+"""The distributions as a user gets them: built, checked, installed into empty environments, and used there.
+
+    python -m tools.dist [--extras none,report,train,flower] [--out dist]
+
+It runs in an environment that has `build` and `twine`: `make dist` makes one. Each installation takes the versions of
+constraints.txt.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+NONE = "none"
+
+LIBRARY = """
+import gammafl as gf
+update = gf.SparseUpdate(9, [1, 4], [1.5, 2.5])
+assert gf.decode(gf.encode(update)) == update
+"""
+REPORT = f"""
+from pathlib import Path
+from gammafl.cli.main import main
+import sys
+sys.argv = ["gammafl", "report", {str(ROOT / "results" / "compare-cnn-cifar10-fedavg")!r}, "--out", "page.html"]
+try:
+    main()
+except SystemExit as stop:
+    assert not stop.code, stop.code
+assert "<html" in Path("page.html").read_text()[:1000].lower()
+"""
+TRAIN = """
+import torch, gammafl as gf
+rng = torch.Generator().manual_seed(0)
+clients = [torch.utils.data.TensorDataset(torch.randn(30, 4, generator=rng), torch.arange(30) % 3) for _ in range(3)]
+method = gf.gamma_fedht(keep=0.3)
+result = gf.simulate(torch.nn.Linear(4, 3), clients, clients[0], method=method, lr=0.1, iterations=20)
+assert result.summary.uplink_bytes > 0
+"""
+FLOWER = """
+import gammafl.flower
+from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg
+ClientApp(mods=[gammafl.flower.compress()])
+gammafl.flower.Compressed(FedAvg(), method="gamma-fedht-q:keep=0.01")
+"""
+ENTRANCES = {NONE: LIBRARY, "report": REPORT, "train": TRAIN, "flower": FLOWER}
+"""Extra → a program that shows that its entrance works."""
+
+
+def run(*command: object, cwd: Path = ROOT) -> str:
+    """What the command prints; without a PYTHONPATH, which would lead to the sources. If it fails, so does this."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run([str(part) for part in command], cwd=cwd, env=variables, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"dist: {' '.join(map(str, command))[:200]}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def build(out: Path) -> Path:
+    """The wheel; it is built from the source distribution, and both are right for a package index."""
+    shutil.rmtree(out, ignore_errors=True)
+    run(sys.executable, "-m", "build", "--outdir", out, ROOT)
+    files = sorted(out.iterdir())
+    run(sys.executable, "-m", "twine", "check", "--strict", *files)
+    (wheel,) = (path for path in files if path.suffix == ".whl")
+    return wheel
+
+
+def try_extra(wheel: Path, extra: str, folder: Path) -> str:
+    """The wheel in an empty environment, used from an empty directory; what `gammafl --version` says there."""
+    venv.create(folder / "venv", with_pip=True)
+    python = folder / "venv" / "bin" / "python"
+    what = str(wheel) if extra == NONE else f"{wheel}[{extra}]"
+    pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "-q", "-c", ROOT / "constraints.txt"]
+    run(*pip, what, cwd=folder)
+    run(python, "-c", ENTRANCES[extra], cwd=folder)
+    return run(python.with_name("gammafl"), "--version", cwd=folder).strip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="build, check, install and use the distributions")
+    parser.add_argument("--extras", default=",".join(ENTRANCES), help="names with commas between them")
+    parser.add_argument("--out", type=Path, default=ROOT / "dist")
+    options = parser.parse_args()
+    if unknown := set(options.extras.split(",")) - ENTRANCES.keys():
+        parser.error(f"no extra {', '.join(sorted(unknown))}; there are {', '.join(ENTRANCES)}")
+    wheel = build(options.out.absolute())
+    print(f"dist: {wheel.name} and its source distribution are built and checked", flush=True)
+    for extra in options.extras.split(","):
+        with tempfile.TemporaryDirectory() as folder:
+            said = try_extra(wheel, extra, Path(folder))
+        expected = f"gammafl {wheel.name.split('-')[1]}"
+        if said != expected:
+            raise SystemExit(f"dist: --version says {said!r} where the wheel is of {expected!r}")
+        print(f"dist: {'without extras' if extra == NONE else extra}: {said} works", flush=True)
+
+
+if __name__ == "__main__":
+    main()
