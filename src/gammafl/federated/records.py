@@ -148,6 +148,10 @@ class Summary(Product):
     """The best of all `evaluations`. It is picked on the test set."""
 
     evaluations: Count | None = None
+    stopped: str | None = None
+    """Why a callback ended the run; then `rounds` and `iterations` are what was run, of `planned_rounds`."""
+
+    planned_rounds: Count | None = None
     averaged: float | None
     """The metric of the averaged model; None if there is none."""
 
@@ -192,9 +196,9 @@ class Summary(Product):
     peak_memory_bytes: Count = 0
 
     def table(self) -> dict[str, Any]:
-        """Further metrics, seconds on a link, and privacy, are written where there are some."""
+        """Further metrics, seconds on a link, privacy, and an early end, are written where there are some."""
         fields = {name: value for name, value in self.model_dump().items() if value != {}}
-        optional = ("link_seconds", "epsilon", "delta")
+        optional = ("link_seconds", "epsilon", "delta", "stopped", "planned_rounds")
         return {name: value for name, value in fields.items() if value is not None or name not in optional}
 
     def essentials(self) -> dict[str, str]:
@@ -205,7 +209,8 @@ class Summary(Product):
         return {
             "task": self.task,
             "method": method if len(method) <= LONG_NAME else method[: LONG_NAME - 1] + "…",
-            "rounds": str(self.rounds),
+            "rounds": str(self.rounds) if self.stopped is None else f"{self.rounds} of {self.planned_rounds}",
+            **({} if self.stopped is None else {"stopped": self.stopped}),
             metric: show_metric(metric, self.final),
             **averaged,
             "uplink": f"{show_bytes(self.uplink_bytes)}, {of_dense:.3g}% of dense",

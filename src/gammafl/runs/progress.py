@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
+from gammafl.federated.callbacks import Callback, Reason, Round
 from gammafl.federated.units import show_bytes, show_duration, show_metric
 
 LOG = logging.getLogger("gammafl")
@@ -149,6 +150,32 @@ class Overall:
 
     def _percent(self) -> int:
         return min(99, int(100 * sum(self._shares.values()) / max(1, self.runs)))
+
+
+class Shown(Callback):
+    """A run in a progress, under a label."""
+
+    def __init__(self, progress: Progress, label: str) -> None:
+        self._progress, self._label = progress, label
+        self._metric: float | None = None
+
+    def on_round(self, round: Round) -> Reason:
+        evaluation, name = round.evaluation, round.run.metric or ""
+        self._metric = self._metric if evaluation is None else evaluation.values[name]
+        for warning in round.warnings:
+            self._progress.say(f"round {round.round}: {warning}")
+        status = Status(
+            run=self._label,
+            round=round.round,
+            rounds=round.run.rounds,
+            metric_name=name,
+            metric=self._metric,
+            kept_fraction=round.total_kept_fraction,
+            uplink_bytes=round.total_uplink_bytes,
+            evaluated=evaluation is not None,
+        )
+        self._progress.update(status)
+        return None
 
 
 @contextmanager
