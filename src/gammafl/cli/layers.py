@@ -27,6 +27,12 @@ Preset = Annotated[
 ]
 DataDir = Annotated[Path | None, typer.Option(help="Take the data set from this directory.")]
 Task = Annotated[str | None, typer.Argument(help="Task name, see: gammafl tasks; or one's own, file.py:function.")]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="tensorboard|wandb", help="Write the run to this tracker as well, in the run directory; repeatable."
+    ),
+]
 
 
 def layers(

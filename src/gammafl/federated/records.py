@@ -1,5 +1,6 @@
 """What a run gives its user: a record of each round (rounds.jsonl) and a summary (summary.json)."""
 
+from html import escape
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from pydantic import ConfigDict, Field, model_validator
@@ -217,6 +218,12 @@ class Summary(Product):
             **({} if self.link_seconds is None else {"on the link": show_duration(self.link_seconds)}),
             **({} if self.epsilon is None else {"privacy": f"ε = {self.epsilon:.3g} at δ = {self.delta:g}, a client"}),
         }
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        shown = self.essentials()
+        rows = (f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in shown.items())
+        return f"<table>{''.join(rows)}</table>"
 
     def __repr__(self) -> str:
         return f"Summary({', '.join(f'{name}: {value}' for name, value in self.essentials().items())})"

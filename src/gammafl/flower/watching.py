@@ -120,11 +120,8 @@ class Watching:
         return {name: Upload(len(one.payload), one.update) for name, one in self.now.counted.items()}
 
     def _model(self) -> Tensors:
-        record = (
-            self.now.made
-            if self.now.made is not None or self.now.training.last is None
-            else self.now.training.last.record
-        )
+        made, last = self.now.made, self.now.training.last
+        record = made if made is not None or last is None else last.record
         return {} if record is None else self._tensors(record)
 
     def _tensors(self, record: ArrayRecord) -> Tensors:

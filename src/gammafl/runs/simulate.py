@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
-from html import escape
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,6 +39,8 @@ from gammafl.federated.records import RoundRecord, Summary
 from gammafl.files.tensor_files import DAMAGED, Tensors
 from gammafl.methods.registry import label_of, resolve
 from gammafl.methods.ways import way_down
+from gammafl.report.charts import drawn
+from gammafl.report.run_chart import run_chart
 from gammafl.runs.directory import RunDirectory
 from gammafl.runs.identity import with_digests, without_addresses
 from gammafl.runs.progress import Logged, Progress, show_progress
@@ -57,7 +58,7 @@ from gammafl.tasks.user_task import torch_task
 class Result:
     """What `simulate` returns: the summary, a record of each round, and the trained modules.
 
-    Printed, or at the end of a notebook's cell, it shows the essentials of the summary.
+    Printed, or at the end of a notebook's cell, it shows the essentials of the summary; `plot()` draws them.
     """
 
     summary: Summary
@@ -69,9 +70,14 @@ class Result:
         return f"Result({', '.join(f'{name}: {value}' for name, value in self.summary.essentials().items())})"
 
     def _repr_html_(self) -> str:
-        shown = self.summary.essentials()
-        rows = (f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in shown.items())
-        return f"<table>{''.join(rows)}</table>"
+        return self.summary._repr_html_()
+
+    def plot(self) -> Any:
+        """The metric against iterations and against the bytes sent, as an Altair chart.
+
+        A notebook shows it; `plot().save("run.png")` writes it, and needs no network.
+        """
+        return drawn(run_chart(self.summary, self.rounds))
 
 
 def simulate(

@@ -159,7 +159,8 @@ TRACKERS: dict[str, type[TensorBoard] | type[WandB]] = {"tensorboard": TensorBoa
 def tracker_named(name: str) -> Callback:
     """The tracker of that name, with its default settings."""
     if name not in TRACKERS:
-        raise InputError(f"there is no tracker {name!r}{did_you_mean(name, TRACKERS)}; there are {', '.join(TRACKERS)}")
+        meant = did_you_mean(name, TRACKERS) or f"; there are {', '.join(TRACKERS)}"
+        raise InputError(f"there is no tracker {name!r}{meant}")
     return TRACKERS[name]()
 
 
