@@ -11,9 +11,11 @@ import torch
 
 import gammafl as gf
 from gammafl.core.compressors import Thresholding
+from gammafl.experiments.trial_runs import TrainingJob
 from gammafl.federated.callbacks import Watch
 from gammafl.runs.directory import RunDirectory
 from gammafl.runs.execute import execute
+from gammafl.runs.progress import Silent
 from tests.conftest import repeatable
 from tests.problems import OnRound
 from tests.runs.test_resume import config, same
@@ -274,7 +276,7 @@ def test_early_stopping_ends_at_the_same_round_when_the_same_call_goes_on(tmp_pa
     settings: dict[str, Any] = {"callbacks": [gf.EarlyStopping(patience=1, least=2.0)]}  # nothing is better by 2
     first = simulated(tmp_path / "run", **settings)
     assert first.summary.rounds == 8
-    assert re.match(r"accuracy was \S+ at best, in round 4; .*: 1$", first.summary.stopped or "")
+    assert re.match(r"patience=1 is over: accuracy was \S+ at best, in round 4$", first.summary.stopped or "")
     hears = Hears()
     again = simulated(tmp_path / "run", callbacks=[*settings["callbacks"], hears])
     assert hears.calls == ["start", "end"]
@@ -339,3 +341,13 @@ def test_the_command_line_s_runs_have_the_same_callbacks(tmp_path: Path) -> None
 def test_nothing_is_prepared_where_nobody_watches() -> None:
     assert not Watch()
     assert Watch([Hears()])
+
+
+def test_a_study_goes_on_with_a_run_that_was_stopped(tmp_path: Path) -> None:
+    execute(config(), tmp_path / "whole")
+    stopped = execute(config(), tmp_path / "run", callbacks=[StopsAfter(5)])
+    assert stopped.stopped == "it is enough"
+    job = TrainingJob(config(), tmp_path / "run")
+    assert job.finished() is None
+    assert job.run(Silent()).figures["rounds"] == stopped.planned_rounds
+    assert same(tmp_path / "whole", tmp_path / "run")

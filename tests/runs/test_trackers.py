@@ -1,5 +1,6 @@
 """Trackers are read back with the libraries that they write for: every value is there, once."""
 
+import doctest
 import json
 import os
 from collections.abc import Iterator
@@ -10,8 +11,11 @@ import pytest
 
 import gammafl as gf
 from gammafl.core.errors import InputError
+from gammafl.experiments.trial_runs import TrainingJob
+from gammafl.runs import trackers
 from gammafl.runs.directory import RunDirectory
 from gammafl.runs.execute import execute
+from gammafl.runs.progress import Silent
 from gammafl.runs.trackers import TRACKERS, tracker_named
 from tests.problems import OnRound
 from tests.runs.test_callbacks import Hears
@@ -178,3 +182,14 @@ def test_a_missing_library_is_told_with_its_extra(module: str, monkeypatch: pyte
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(InputError, match=rf"not installed: pip install 'gammafl\[{module}\]'"):
         simulated(None, callbacks=[tracker_named(module)])
+
+
+def test_the_examples_are_right() -> None:
+    assert doctest.testmod(trackers).failed == 0
+
+
+def test_the_runs_of_a_comparison_are_tracked_each_in_its_directory(tmp_path: Path) -> None:
+    execute(config(), tmp_path / "alone")
+    row = TrainingJob(config(), tmp_path / "tracked", track=("tensorboard",)).run(Silent())
+    assert same(tmp_path / "alone", tmp_path / "tracked")
+    assert points(tmp_path / "tracked" / "tensorboard")["total/uplink bytes"][12] == row.figures["uplink_bytes"]

@@ -301,8 +301,8 @@ class Watch:
             return
         if end.error is None:
             raise failed[0]
-        for error in failed:  # what ended the run is told first
-            end.error.add_note(f"a callback's on_end failed as well: {error!r}")
+        for one in failed:  # what ended the run is told first
+            end.error.add_note(f"a callback's on_end failed as well: {one!r}")
 
     def tell_round(self, round: Round) -> None:
         """A round is done, perhaps with its evaluation."""

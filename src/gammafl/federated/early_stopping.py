@@ -22,7 +22,7 @@ class EarlyStopping(Callback):
     >>> for number, accuracy in enumerate([0.5, 0.7, 0.7, 0.6], 1):
     ...     reason = stopping.on_evaluation(Evaluated(number, 5 * number, {"accuracy": accuracy}))
     >>> reason
-    'accuracy was 0.7 at best, in round 2; evaluations after it that were no better: 2'
+    'patience=2 is over: accuracy was 0.7 at best, in round 2'
     """
 
     def __init__(
@@ -69,4 +69,4 @@ class EarlyStopping(Callback):
         if self._waited < self._patience:
             return None
         at_best = f"{self._name} was {best.values[self._name]:.4g} at best, in round {best.round}"
-        return f"{at_best}; evaluations after it that were no better: {self._patience}"
+        return f"patience={self._patience} is over: {at_best}"
