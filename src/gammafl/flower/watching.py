@@ -29,7 +29,12 @@ class Watching:
 
     def __init__(self, watch: Watch, now: Rounds, run: Run, resumption: Resumption | None) -> None:
         self.watch, self.now, self.run = watch, now, run
-        self._done = 0 if resumption is None or resumption.done is None else resumption.done
+        self._playing = -1 if resumption is None or resumption.done is None else resumption.done
+        """The round that the strategy plays, by its own count; before that, the last that is done."""
+
+        self._last: int | None = None
+        """The round in which a callback ended the training: it is still evaluated."""
+
         self._told = len(now.history)
         self._up = sum(record["uplink_bytes"] for record in now.history)
         self._down = sum(record["downlink_bytes"] for record in now.history)
@@ -57,7 +62,12 @@ class Watching:
 
     def _unless_stopped(self, instead: Any, hook: Callable[..., Any], server_round: int, *args: Any) -> Any:
         """Rounds that were done before are played all the same: they bring the model back."""
-        return instead if self.watch.stopped is not None and server_round > self._done else hook(server_round, *args)
+        if self.watch.stopped is not None:
+            self._last = self._playing if self._last is None else self._last
+            if server_round > self._last:
+                return instead
+        self._playing = max(self._playing, server_round)
+        return hook(server_round, *args)
 
     def _train(self, inner: Hooks, server_round: int, replies: Iterable[Message]) -> Any:
         arrays, metrics = inner["aggregate_train"](server_round, replies)
