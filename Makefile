@@ -6,7 +6,7 @@ RUNS ?= 200000
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo flower-demo test lint format browser peers bench methods-cost methods-page dist clean
+.PHONY: help demo flower-demo test notebooks lint format browser peers bench methods-cost methods-page dist clean
 .PHONY: lock locked audit versions campaigns campaign-fuzz campaign-kill campaign-soak campaign-faults campaign-apps campaign-atheris
 
 help:  ## show this list
@@ -26,6 +26,9 @@ endif
 
 test: .venv/dev  ## the test suite
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+notebooks: .venv/dev  ## runs the notebooks of examples/notebooks, with their outputs; two minutes
+	$(BIN)/python -m tools.notebooks
 
 campaigns: .venv/dev  ## all that need no download, in less than an hour; writes the table of docs/reliability.md
 	$(BIN)/python -m tests.campaigns

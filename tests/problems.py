@@ -1,6 +1,6 @@
 """Small problems for tests: a task without torch whose gradient is known, and torch data sets."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -90,6 +90,13 @@ def blobs(clients: int = 4, each: int = 40, seed: int = 0) -> tuple[list[TensorD
     mixed = torch.randint(3, (each,), generator=generator)
     skewed = [torch.where(torch.arange(each) % 4 > 0, i % 3, mixed) for i in range(clients)]
     return [points(labels) for labels in skewed], points(torch.arange(300) % 3)
+
+
+class OnRound(gf.Callback):
+    """A function as a callback."""
+
+    def __init__(self, function: Callable[[gf.Round], str | None]) -> None:
+        self.on_round = function  # type: ignore[method-assign]
 
 
 class StoppedError(Exception):

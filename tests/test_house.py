@@ -8,7 +8,7 @@ import pytest
 import gammafl
 
 ROOT = Path(gammafl.__file__).parent
-FLOORS = ["core", "methods", "config", "federated", "tasks", "runs", "flower", "report", "experiments", "paper", "cli"]
+FLOORS = ["core", "methods", "config", "federated", "report", "tasks", "runs", "flower", "experiments", "paper", "cli"]
 """From the ground up."""
 
 TENSORS = ROOT / "core/device"

@@ -134,6 +134,7 @@ class Deployment:
             "GAMMAFL_STATE": str(self.directory / "state" / home),
             "NO_PROXY": "127.0.0.1,localhost",
             "PYTHONUNBUFFERED": "1",
+            "FORCE_COLOR": "",  # a notebook asks for colours, and what `flwr` says is to be read
         }
         program, *rest = command
         with self.log_file(name).open("ab") as log:

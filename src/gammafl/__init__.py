@@ -45,6 +45,12 @@ if TYPE_CHECKING:
     from gammafl.core.values import Values as Values
     from gammafl.core.wire import decode as decode
     from gammafl.core.wire import encode as encode
+    from gammafl.federated.callbacks import Callback as Callback
+    from gammafl.federated.callbacks import Ended as Ended
+    from gammafl.federated.callbacks import Evaluated as Evaluated
+    from gammafl.federated.callbacks import Round as Round
+    from gammafl.federated.callbacks import Run as Run
+    from gammafl.federated.early_stopping import EarlyStopping as EarlyStopping
     from gammafl.federated.endpoints import Client as Client
     from gammafl.federated.endpoints import Server as Server
     from gammafl.federated.exchange import Offer as Offer
@@ -72,6 +78,8 @@ if TYPE_CHECKING:
     from gammafl.methods.terngrad import terngrad as terngrad
     from gammafl.methods.top_k import top_k as top_k
     from gammafl.runs.simulate import simulate as simulate
+    from gammafl.runs.trackers import TensorBoard as TensorBoard
+    from gammafl.runs.trackers import WandB as WandB
     from gammafl.tasks.user_task import torch_task as torch_task
 
 __version__ = "0.1.0"
@@ -131,6 +139,8 @@ _HOMES = {
         "decode",
         "encode",
     ),
+    "gammafl.federated.callbacks": ("Callback", "Ended", "Evaluated", "Round", "Run"),
+    "gammafl.federated.early_stopping": ("EarlyStopping",),
     "gammafl.federated.endpoints": ("Client", "Server"),
     "gammafl.federated.exchange": ("Offer",),
     "gammafl.federated.limits": ("Limits",),
@@ -158,6 +168,7 @@ _HOMES = {
     "gammafl.methods.terngrad": ("terngrad",),
     "gammafl.methods.top_k": ("top_k",),
     "gammafl.runs.simulate": ("simulate",),
+    "gammafl.runs.trackers": ("TensorBoard", "WandB"),
     "gammafl.tasks.user_task": ("torch_task",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

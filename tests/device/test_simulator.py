@@ -19,6 +19,7 @@ from gammafl.runs.simulate import Result
 from gammafl.tasks.device_replica import KINDS, seed_device
 from gammafl.tasks.fast.random_state import drawing_from
 from gammafl.tasks.flat_module import FlatModule
+from tests.problems import OnRound
 
 pytestmark = pytest.mark.device
 
@@ -94,12 +95,12 @@ def test_a_method_without_a_form_is_refused_with_the_cure_which_works(device: to
 def test_an_interrupted_run_goes_on_to_the_same_bytes(device: torch.device, tmp_path: Path) -> None:
     whole = simulated(net(0.2), device=device, out=tmp_path / "whole", checkpoint_seconds=0)
 
-    def stop(record: gf.RoundRecord) -> None:
-        if record.round == 5:
+    def stop(round: gf.Round) -> None:
+        if round.round == 5:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        simulated(net(0.2), device=device, out=tmp_path / "parts", checkpoint_seconds=0, on_round=stop)
+        simulated(net(0.2), device=device, out=tmp_path / "parts", checkpoint_seconds=0, callbacks=[OnRound(stop)])
     parts = simulated(net(0.2), device=device, out=tmp_path / "parts", checkpoint_seconds=0)
     assert weights(parts).tobytes() == weights(whole).tobytes()
 

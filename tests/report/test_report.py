@@ -23,7 +23,7 @@ from gammafl.report.charts import Chart, printed, save
 from gammafl.report.estimates import Estimate, HeatCell, heat_map_panel, intervals_panel
 from gammafl.report.lines import Axis, Line, coloured, lines_panel, spread
 from gammafl.report.tables import TextTable
-from gammafl.runs.progress import Bars, JsonLines, Lines, Status
+from gammafl.runs.progress import Bars, JsonLines, Lines, Status, show_progress
 
 
 def status(round_number: int, evaluated: bool = True) -> Status:
@@ -132,6 +132,29 @@ def test_a_bar_shows_metric_kept_fraction_and_bytes() -> None:
     with RichProgress(TextColumn("{task.description}"), TextColumn("{task.fields[text]}"), console=console) as bars:
         Bars(bars).update(status(100))
     assert "accuracy 81.23%  kept 1.53%  sent 1.53 MB" in stream.getvalue()
+
+
+def test_a_notebook_shows_one_bar_a_run_that_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    display = pytest.importorskip("IPython.display")
+    shown: list[dict[str, str]] = []
+
+    class Handle:
+        def update(self, data: dict[str, str], raw: bool) -> None:
+            shown[-1] = data
+
+    def displayed(data: dict[str, str], raw: bool, display_id: bool) -> Handle:
+        shown.append(data)
+        return Handle()
+
+    monkeypatch.setattr(display, "display", displayed)
+    monkeypatch.setattr(Console, "is_jupyter", property(lambda console: True))
+    with show_progress() as progress:
+        for i in range(1, 201):
+            progress.update(status(i))
+    assert [data["text/plain"] for data in shown] == [
+        "γ-FedHT seed 0: round 200/200  accuracy 81.23%  kept 1.53%  sent 1.53 MB"
+    ]
+    assert '<progress value="200" max="200">' in shown[0]["text/html"]
 
 
 def test_a_message_is_shown_as_it_is_whatever_brackets_are_in_it() -> None:

@@ -18,7 +18,7 @@ from gammafl.runs import checkpoint
 from gammafl.runs.directory import RunDirectory
 from gammafl.runs.execute import execute
 from gammafl.runs.progress import Silent, Status
-from tests.problems import Quadratic, blobs, plan_for
+from tests.problems import OnRound, Quadratic, blobs, plan_for
 from tests.runs.forging import forge
 from tests.runs.stopped import stopped_run
 from tests.tasks.test_metrics import f1
@@ -119,12 +119,12 @@ def test_one_client_with_everything_sent_is_adamw_by_hand_made_anew_each_round()
 def test_a_run_goes_on_with_the_same_optimisers_and_metrics_alone(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"optimizer": torch.optim.AdamW, "server_optimizer": "adam", "metric": {"f1": f1}}
 
-    def stop(record: gf.RoundRecord) -> None:
-        if record.round == 5:
+    def stop(round: gf.Round) -> None:
+        if round.round == 5:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        simulated(**settings, out=tmp_path / "run", checkpoint_seconds=0, on_round=stop)
+        simulated(**settings, out=tmp_path / "run", checkpoint_seconds=0, callbacks=[OnRound(stop)])
     others: dict[str, Any] = {
         "optimizer": lambda params, lr: torch.optim.AdamW(params, lr=lr, weight_decay=0.5),
         "server_optimizer": "adam:lr=0.2",

@@ -17,7 +17,7 @@ from gammafl.core import threads
 from gammafl.experiments.pages import run_sections, write_page
 from gammafl.runs.simulate import Result
 from tests.conftest import repeatable
-from tests.problems import blobs
+from tests.problems import OnRound, blobs
 
 SETTINGS: dict[str, Any] = {
     "stepsize": gf.InverseDecay(50, 500),
@@ -83,7 +83,7 @@ def test_a_run_in_a_directory_is_the_run_in_memory(whole: Path) -> None:
 
 def test_a_finished_run_is_read_and_not_run_again(whole: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in whole.rglob("*")}
-    result = simulated(whole, on_round=lambda record: pytest.fail("a round was run"))
+    result = simulated(whole, callbacks=[OnRound(lambda round: pytest.fail("a round was run"))])
     assert result.summary.table() == json.loads((whole / "summary.json").read_text())
     assert {path: path.stat().st_mtime_ns for path in whole.rglob("*")} == before
 
@@ -95,7 +95,9 @@ def test_killed_and_called_again_it_ends_with_the_same_bytes(when: int, tmp_path
     assert process.returncode == -signal.SIGKILL
     assert not (path / "summary.json").exists()
     run: list[int] = []
-    result = simulated(path, threads=2, residual_memory_mb=0, on_round=lambda record: run.append(record.round))
+    result = simulated(
+        path, threads=2, residual_memory_mb=0, callbacks=[OnRound(lambda round: run.append(round.round))]
+    )
     assert run == list(range(when, 13))
     for name in FILES:
         assert (path / name).read_bytes() == (whole / name).read_bytes()
@@ -106,12 +108,12 @@ def test_killed_and_called_again_it_ends_with_the_same_bytes(when: int, tmp_path
 
 
 def test_a_run_that_its_caller_ends_goes_on_with_the_next_call(tmp_path: Path, whole: Path) -> None:
-    def stop(record: gf.RoundRecord) -> None:
-        if record.round == 5:
+    def stop(round: gf.Round) -> None:
+        if round.round == 5:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        simulated(tmp_path / "run", on_round=stop)
+        simulated(tmp_path / "run", callbacks=[OnRound(stop)])
     assert simulated(tmp_path / "run").rounds == simulated(whole).rounds
 
 

@@ -20,6 +20,7 @@ from gammafl.tasks.fast.convolutions.recognise import parts_of
 from gammafl.tasks.flat_module import FlatModule
 from gammafl.tasks.models import cnn, lecun_initialisation, vgg11s
 from gammafl.tasks.objective import Loss, Objective
+from tests.problems import OnRound
 from tests.tasks.test_training import by_hand, task_of, updates
 
 MACHINE = Vectors(16, 32)
@@ -229,11 +230,11 @@ def test_a_run_goes_on_with_the_arithmetic_that_it_began_with(tmp_path: Path, mo
     class StopNowError(Exception):
         pass
 
-    def interrupt(record: gf.RoundRecord) -> None:
+    def interrupt(round: gf.Round) -> None:
         raise StopNowError
 
     with pytest.raises(StopNowError):
-        simulate(on_round=interrupt)
+        simulate(callbacks=[OnRound(interrupt)])
     assert "# computed by compiled convolutions\n" in (tmp_path / "run" / "config.toml").read_text()
     with pytest.raises(gf.InputError, match="fast = True there, False asked for"):
         simulate(fast=False)

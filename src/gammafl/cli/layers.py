@@ -46,6 +46,12 @@ Methods = Annotated[
         autocompletion=completion.several_methods,
     ),
 ]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="tensorboard|wandb", help="Write the run to this tracker as well, in the run directory; repeatable."
+    ),
+]
 
 
 def layers(

@@ -22,6 +22,7 @@ from gammafl.cli.layers import (
     Preset,
     Set,
     Task,
+    Track,
     base_settings,
     layers,
     short_name,
@@ -91,6 +92,7 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Run directory; a new one in runs/ by default.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run from its last checkpoint.")] = False,
     data_dir: DataDir = None,
+    track: Track = None,
     profile: Annotated[bool, typer.Option("--profile", help="Show where the time went.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -105,20 +107,23 @@ def run(
 
     need_torch()
     from gammafl.runs.execute import execute
+    from gammafl.runs.trackers import tracker_named
 
+    trackers = [tracker_named(name) for name in track or ()]
     path = out or _default_out(settings, resume)
     if resume and not (path / "config.toml").exists():
         raise InputError(f"there is no run to resume in {path}; leave out --resume to start one")
     from_there = ("--data-dir", data_dir) if data_dir else ()
-    resuming = command_line("run", "--config", path / "config.toml", "--out", path, *from_there, "--resume")
+    tracked = [word for name in track or () for word in ("--track", name)]
+    resuming = command_line("run", "--config", path / "config.toml", "--out", path, *from_there, *tracked, "--resume")
     with told_how_to_go_on(resuming, path / "config.toml"), show_progress(as_json) as progress:
-        summary = execute(settings, path, resume, _existing(data_dir), progress)
+        summary = execute(settings, path, resume, _existing(data_dir), progress, trackers)
     if as_json:
         print(json.dumps(summary.table()))
     else:
         run_table(summary, str(path)).print()
     if profile:
-        from gammafl.report.profile import operators_table, phases_table
+        from gammafl.runs.profile import operators_table, phases_table
 
         for table in (phases_table(summary), operators_table(settings, _existing(data_dir))):
             table.print(to_stderr=as_json)
@@ -141,6 +146,7 @@ def compare(
     set_: Set = None,
     out: Annotated[Path | None, typer.Option(help="Directory; a new one in runs/ by default.")] = None,
     data_dir: DataDir = None,
+    track: Track = None,
     as_json: Json = False,
 ) -> None:
     """Train one task with several methods; print a table of accuracy and bytes, and draw a picture.
@@ -170,7 +176,7 @@ def compare(
     path = out or free_directory(Path("runs"), f"compare-{short_name(base['task'])}")
     if (path / "config.toml").exists():
         raise InputError(f"{path} holds a single run; choose another --out")
-    options = runner.Options(path, seed_list, workers=jobs, data_dir=_existing(data_dir))
+    options = runner.Options(path, seed_list, workers=jobs, data_dir=_existing(data_dir), track=tuple(track or ()))
     campaign = runner.plan_campaign(study, options)
     with told_how_to_go_on(command_again(None if out else path), path), show_progress(as_json) as progress:
         runner.run_campaign(campaign, progress)

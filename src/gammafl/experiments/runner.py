@@ -32,6 +32,9 @@ class Options:
     rows: Mapping[str, Row] = field(default_factory=dict)
     """Run → row, of other studies: a run of the same name is not run again."""
 
+    track: Sequence[str] = ()
+    """Trackers, by name, that training runs are written to as well."""
+
     @property
     def runs(self) -> Path:
         return self.out / "runs"
@@ -67,7 +70,7 @@ class Campaign:
 
         Seed by seed, so that the whole grid is seen early; leaders come first.
         """
-        from gammafl.experiments.trial_runs import training_job
+        from gammafl.experiments.trial_runs import TrainingJob, training_job
 
         make, new = self.study.make_job or training_job, []
         seeds = self.options.seeds
@@ -76,6 +79,8 @@ class Campaign:
             if trial in self.jobs or (trial.leader and (leader is None or leader.diverged)):
                 continue
             job = make(trial, leader, self.options.runs, self.options.data_dir)
+            if isinstance(job, TrainingJob):
+                job = replace(job, track=self.options.track)
             handed_out = any(job.path == other.path for other in self.jobs.values())  # places may share a configuration
             self.jobs[trial] = job
             if job.path in self.ended:

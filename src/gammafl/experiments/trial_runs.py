@@ -5,6 +5,7 @@ Two studies that ask for the same configuration share the run: `table3`, `table4
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -26,6 +27,7 @@ class TrainingJob:
     config: RunConfig
     path: Path
     data_dir: Path | None = None
+    track: Sequence[str] = ()
 
     @property
     def config_digest(self) -> str:
@@ -38,8 +40,10 @@ class TrainingJob:
 
     def run(self, progress: Progress) -> Row:
         from gammafl.runs.execute import execute  # loads torch
+        from gammafl.runs.trackers import tracker_named
 
-        execute(self.config, self.path, resume=True, data_dir=self.data_dir, progress=progress, label=self.path.name)
+        trackers = [tracker_named(name) for name in self.track]
+        execute(self.config, self.path, True, self.data_dir, progress, trackers, label=self.path.name)
         row = self.finished()
         assert row is not None
         return row

@@ -1,5 +1,6 @@
 """What a run gives its user: a record of each round (rounds.jsonl) and a summary (summary.json)."""
 
+from html import escape
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from pydantic import ConfigDict, Field, model_validator
@@ -148,6 +149,10 @@ class Summary(Product):
     """The best of all `evaluations`. It is picked on the test set."""
 
     evaluations: Count | None = None
+    stopped: str | None = None
+    """Why a callback ended the run; then `rounds` and `iterations` are what was run, of `planned_rounds`."""
+
+    planned_rounds: Count | None = None
     averaged: float | None
     """The metric of the averaged model; None if there is none."""
 
@@ -192,9 +197,9 @@ class Summary(Product):
     peak_memory_bytes: Count = 0
 
     def table(self) -> dict[str, Any]:
-        """Further metrics, seconds on a link, and privacy, are written where there are some."""
+        """Further metrics, seconds on a link, privacy, and an early end, are written where there are some."""
         fields = {name: value for name, value in self.model_dump().items() if value != {}}
-        optional = ("link_seconds", "epsilon", "delta")
+        optional = ("link_seconds", "epsilon", "delta", "stopped", "planned_rounds")
         return {name: value for name, value in fields.items() if value is not None or name not in optional}
 
     def essentials(self) -> dict[str, str]:
@@ -205,13 +210,20 @@ class Summary(Product):
         return {
             "task": self.task,
             "method": method if len(method) <= LONG_NAME else method[: LONG_NAME - 1] + "…",
-            "rounds": str(self.rounds),
+            "rounds": str(self.rounds) if self.stopped is None else f"{self.rounds} of {self.planned_rounds}",
+            **({} if self.stopped is None else {"stopped": self.stopped}),
             metric: show_metric(metric, self.final),
             **averaged,
             "uplink": f"{show_bytes(self.uplink_bytes)}, {of_dense:.3g}% of dense",
             **({} if self.link_seconds is None else {"on the link": show_duration(self.link_seconds)}),
             **({} if self.epsilon is None else {"privacy": f"ε = {self.epsilon:.3g} at δ = {self.delta:g}, a client"}),
         }
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        shown = self.essentials()
+        rows = (f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in shown.items())
+        return f"<table>{''.join(rows)}</table>"
 
     def __repr__(self) -> str:
         return f"Summary({', '.join(f'{name}: {value}' for name, value in self.essentials().items())})"

@@ -109,6 +109,7 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
             level.observe(moment, sent)
             warnings = health.look(moment, sent)
             norms.observe(intake.updates)
+            state.closed = server.Closed(moment, accepted)
             state.level, state.health, state.norms = level.state(), health.state(), norms.state()
             state.totals.downlink_bytes += carrier.delivered
             if plan.link is not None:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from gammafl.config.schema import ExponentialAverage, NoAverage, TailAverage
 from gammafl.core import aggregate, kernels
 from gammafl.core.arrays import Vector
 from gammafl.core.errors import WireError
+from gammafl.core.moment import Moment
 from gammafl.core.shifts import Counted, Mirror
 from gammafl.core.sparse import SparseUpdate
 from gammafl.core.wire import decode
@@ -47,6 +48,13 @@ class Totals:
     """On the virtual clock, where there is one."""
 
 
+class Closed(NamedTuple):
+    """The round that was closed last: its end as methods saw it, and the uploads that counted."""
+
+    moment: Moment
+    accepted: Sequence[Accepted]
+
+
 @dataclass
 class ServerState:
     """All that the server knows after `round` rounds; with the clients' residuals, a whole run."""
@@ -73,6 +81,9 @@ class ServerState:
 
     mirror: Mirror | None = None
     """The server's half of the clients' memories; None where the method has none."""
+
+    closed: Closed | None = None
+    """For whoever watches the run; no checkpoint keeps it."""
 
     @property
     def held(self) -> Vector:

@@ -18,8 +18,12 @@ def summarise(
     method: str | None = None,
     phase_seconds: Mapping[str, float] | None = None,
     peak_memory_bytes: int = 0,
+    stopped: str | None = None,
 ) -> Summary:
-    """The summary of a finished run. `task` and `method` are the names to show; by default, their own."""
+    """The summary of a run whose last record has an evaluation.
+
+    `task` and `method` are the names to show; by default, their own. `stopped` is why it ended before its last round.
+    """
     _require_uploads(totals, records)
     evaluated = {record.round: record.metric for record in records if record.metric is not None}
     require(bool(evaluated), "a summary needs at least one evaluation")
@@ -29,15 +33,15 @@ def summarise(
     sparse = totals.kept - whole
     tail = (in_tail or metrics)[-plan.evaluation.last :]
     last = records[-1]
-    assert last.loss is not None, "the last round always ends with an evaluation"
+    assert last.loss is not None, "the last record has an evaluation"
     best = max if plan.task.higher_is_better else min
     return Summary(
         task=plan.task.name if task is None else task,
         method=str(plan.method) if method is None else method,
         seed=plan.seed,
         dim=plan.dim,
-        iterations=plan.iterations,
-        rounds=plan.rounds,
+        iterations=last.iteration,
+        rounds=last.round,
         clients=plan.clients,
         participants=plan.participants,
         metric=plan.task.metric,
@@ -46,6 +50,8 @@ def summarise(
         last_count=len(tail),
         best=best(metrics),
         evaluations=len(metrics),
+        stopped=stopped,
+        planned_rounds=None if stopped is None else plan.rounds,
         averaged=last.averaged_metric,
         metrics=last.metrics,
         averaged_metrics=last.averaged_metrics,
@@ -60,8 +66,8 @@ def summarise(
         downlink_bytes_per_client=totals.downlink_bytes / plan.participants,
         link_seconds=totals.link_seconds,
         value_bytes_per_client=(sparse * plan.method.values.paper_bits + 32 * whole) / 8 / plan.participants,
-        dense_bytes_per_client=4 * plan.dim * plan.rounds,
-        epsilon=None if plan.privacy is None else plan.privacy.epsilon(plan.rounds),
+        dense_bytes_per_client=4 * plan.dim * last.round,
+        epsilon=None if plan.privacy is None else plan.privacy.epsilon(last.round),
         delta=None if plan.privacy is None else plan.privacy.delta,
         refused_uploads=sum(len(record.refused) for record in records),
         missing_uploads=sum(record.missing for record in records),

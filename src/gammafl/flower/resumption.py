@@ -52,7 +52,7 @@ class Resumption:
         self._due = True
         """Whether something has changed that is not stored."""
         self._configs: dict[str, Config] = {TRAIN: Config(), EVALUATE: Config()}
-        self._metrics: Metrics = {name: {} for name in METRICS}
+        self.metrics: Metrics = {name: {} for name in METRICS}
 
     @contextmanager
     def begun(self, now: Rounds, terms: Terms, initial: ArrayRecord | None) -> Iterator[None]:
@@ -73,7 +73,7 @@ class Resumption:
                 if facts.done is not None:  # the first round begins anew, with the app's own config
                     self._configs[name].restore(*unpack(packed, tensors))
             for name, packed in facts.hooks["metrics"].items():
-                self._metrics[name] = unpack(packed, tensors)
+                self.metrics[name] = unpack(packed, tensors)
         except UNUSABLE as error:
             raise unusable(self._checkpoint.file, error) from None
         self.done = self._aggregated = facts.done
@@ -187,12 +187,12 @@ class Resumption:
 
     def _note(self, kind: str, server_round: int, metrics: Any) -> None:
         if isinstance(metrics, MetricRecord):
-            self._metrics[kind][server_round] = metrics
+            self.metrics[kind][server_round] = metrics
 
     def complete(self, result: Any) -> None:
         """Puts the metrics of rounds that were passed over into the result."""
         if isinstance(result, Result):
-            for name, by_round in self._metrics.items():
+            for name, by_round in self.metrics.items():
                 there = getattr(result, name)
                 there.update({number: by_round[number] for number in sorted(by_round.keys() - there.keys())})
 
@@ -210,7 +210,7 @@ class Resumption:
             "strategy": self._state.pack(packer),
             "hooks": {
                 "configs": {name: packer.pack(config.changes) for name, config in self._configs.items()},
-                "metrics": {name: packer.pack(metrics) for name, metrics in self._metrics.items()},
+                "metrics": {name: packer.pack(metrics) for name, metrics in self.metrics.items()},
             },
         }
         self._checkpoint.write(facts, packer)

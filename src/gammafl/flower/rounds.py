@@ -12,6 +12,7 @@ from flwr.serverapp.strategy import Strategy
 
 from gammafl.config.schema import NoAverage
 from gammafl.core.errors import InputError, require
+from gammafl.core.moment import Moment
 from gammafl.federated import server
 from gammafl.federated.server import Averaging, ServerState
 from gammafl.federated.server_exchange import Arrival
@@ -30,6 +31,10 @@ LOG = logging.getLogger("flwr")
 
 MOST_FAILURES = 100
 """Different errors of clients that are remembered, for a training that comes to nothing."""
+
+
+ACCEPTED, REFUSED, UPLINK, KEPT = OURS = ("accepted-uploads", "refused-uploads", "uplink-bytes", "kept-fraction")
+"""What we add to the strategy's metrics of a round."""
 
 
 class RoundsFacts(Facts):
@@ -67,6 +72,12 @@ class Rounds:
         """Whether clients were asked to train, and nothing is known of their uploads yet."""
         self.made: ArrayRecord | None = None
         """The model that the strategy made last."""
+        self.counted: dict[str, Arrival] = {}
+        """Client → its upload, of those that counted in the round that was closed last."""
+
+        self.moment: Moment | None = None
+        """The end of that round."""
+
         self._left: dict[int, Arrival] = {}
         """Node → its upload in the round that was closed last, where that has not counted."""
         self._average: ServerState | None = None
@@ -228,7 +239,8 @@ class Rounds:
         exchange, down, last = self.training.exchange, self.training.down, self.training.last
         labels, asked = [exchange.label(arrival) for arrival in counted], len(exchange.asked)
         apart = down.distance(last.vector) if self.training.has_view and last is not None else None
-        bound = exchange.norms.bound
+        bound, self.moment = exchange.norms.bound, exchange.moment()
+        self.counted = dict(zip(labels, counted, strict=True))
         closed = self.training.close(counted)
         self._pending = False
         if len(self.failures) < MOST_FAILURES:
@@ -291,13 +303,13 @@ class Rounds:
         """The strategy's metrics, and what was sent: in the log, what the uploads were in place of."""
         sent, kept = sum(len(arrival.payload) for arrival in counted), sum(len(arrival.update) for arrival in counted)
         shown = MetricRecord() if metrics is None else metrics
-        shown.update({"accepted-uploads": len(counted), "refused-uploads": len(closed.refused), "uplink-bytes": sent})
+        shown.update({ACCEPTED: len(counted), REFUSED: len(closed.refused), UPLINK: sent})
         if counted:
             models = [closed.bases[int(arrival.address)].sent for arrival in counted]
             whole = sum(len(array.data) for model in models for array in model.values()) + closed.other_bytes
             total = sent + closed.other_bytes
             LOG.info("gammafl: %d uploads, %d bytes instead of %d (%.0f×)", len(counted), total, whole, whole / total)
-            shown["kept-fraction"] = kept / (self.training.layout.dim * len(counted))
+            shown[KEPT] = kept / (self.training.layout.dim * len(counted))
         return shown
 
     def goodbyes(self, connected: set[int], seconds: float) -> list[Message]:

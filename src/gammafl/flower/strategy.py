@@ -22,6 +22,7 @@ from gammafl.core.shifts import Shifts
 from gammafl.core.stepsizes import Stepsize, as_stepsize
 from gammafl.federated import server
 from gammafl.federated.budget import require_steerable
+from gammafl.federated.callbacks import Callback, Run, Watch
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.server_exchange import ONLY_FEDAVG
 from gammafl.flower.aggregation import (
@@ -40,6 +41,7 @@ from gammafl.flower.messages import KEY
 from gammafl.flower.resumption import Resumption
 from gammafl.flower.rounds import Rounds
 from gammafl.flower.training import Terms, Training
+from gammafl.flower.watching import Watching, evaluations_of
 from gammafl.methods.description import describe
 from gammafl.methods.registry import resolve
 from gammafl.methods.ways import way_down
@@ -83,6 +85,8 @@ class Compressed(Strategy):
     ledger         a file that gets a line of JSON a round; its bytes are of train messages, without Flower's own
     checkpoint     a directory for the server's state. A ServerApp that died goes on from there when it is started again
                    with the same arguments: no upload is lost, and none counts twice (docs/reliability.md)
+    callbacks      see the training while it goes on, and may end it early: [gf.TensorBoard("logs")], or your own
+                   (docs/trackers.md)
     stateless      attributes of the strategy that need not be stored there: no later round depends on them
     rounds         T / E, where the strategy's own `start` has no `num_rounds`
     enabled        False: nothing is compressed, whatever the clients have
@@ -115,6 +119,7 @@ class Compressed(Strategy):
         averaging: Literal["none", "tail", "exponential"] = "none",
         ledger: str | os.PathLike[str] | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
+        callbacks: Sequence[Callback] = (),
         stateless: Sequence[str] = (),
         lr_key: str = "lr",
         rounds: int | None = None,
@@ -150,10 +155,12 @@ class Compressed(Strategy):
         self.checkpoint = None if checkpoint is None else Path(checkpoint).absolute()
         require(not isinstance(stateless, str), f"stateless must be a list of names, such as [{stateless!r}]")
         self.stateless = stateless
+        self.watch = Watch(callbacks)
         self.lr_key = lr_key
         self.rounds = rounds
         self.enabled = enabled
         self.resumption: Resumption | None = None
+        self._watching: Watching | None = None
         self._require_half()
         require_sums(self)
 
@@ -169,6 +176,8 @@ class Compressed(Strategy):
         if not self.enabled:
             if self.checkpoint is not None:
                 LOG.warning("gammafl: nothing is compressed (enabled=False), and nothing stored in %s", self.checkpoint)
+            if self.watch:
+                LOG.warning("gammafl: nothing is compressed (enabled=False), and callbacks are not called")
             return self.strategy.start(UncompressedGrid(grid), *args, **kwargs)
         given = _arguments(self.strategy.start, grid, *args, **kwargs)
         rounds, initial = given.get("num_rounds", self.rounds), given.get("initial_arrays")
@@ -199,7 +208,8 @@ class Compressed(Strategy):
         def evaluate_held(server_round: int, arrays: ArrayRecord) -> Any:
             return evaluate(server_round, self.training.as_held(arrays))
 
-        return evaluate_held if self.resumption is None else partial(self.resumption.evaluate, evaluate_held)
+        noted = evaluate_held if self.resumption is None else partial(self.resumption.evaluate, evaluate_held)
+        return noted if self._watching is None else self._watching.evaluating(noted)
 
     @contextmanager
     def running(self, grid: Grid, rounds: int, initial: ArrayRecord | None = None) -> Iterator[Grid]:
@@ -226,6 +236,13 @@ class Compressed(Strategy):
                 stored = self.resumption = Resumption(self.checkpoint, strategy, self.stateless)
                 stack.enter_context(stored.begun(now, self._stored_terms(rounds), initial))
                 watched, write = stored.hooks(strategy), stored.write
+            self._watching = None
+            if self.watch:
+                names = ("configure_train", "configure_evaluate")
+                about = self._about(rounds)
+                self._watching = Watching(self.watch, now, about, self.resumption)
+                watched = self._watching.hooks({name: getattr(strategy, name) for name in names} | watched)
+                stack.enter_context(self.watch.of(about))
             attributes = vars(strategy)  # written to directly, as the strategy may be a frozen dataclass
             before = {name: attributes[name] for name in watched if name in attributes}
             attributes.update(watched)
@@ -235,6 +252,22 @@ class Compressed(Strategy):
                 for name in watched:
                     del attributes[name]
                 attributes.update(before)
+
+    def _about(self, rounds: int) -> Run:
+        """What callbacks are told when the training begins, or goes on."""
+        training = self.now.training
+        terms: dict[str, Any] = self._stored_terms(rounds).model_dump()
+        return Run(
+            task=type(self.strategy).__name__,
+            method=self.method.name,
+            rounds=rounds,
+            local_steps=self.local_steps,
+            dim=training.layout.dim if training.begun else None,
+            round=training.exchange.round if training.begun else 0,
+            directory=self.checkpoint,
+            settings={**terms, "stepsize": str(self.stepsize), "budget": str(self.budget), "limits": str(self.limits)},
+            evaluations=partial(evaluations_of, self.resumption, self.local_steps),
+        )
 
     def _stored_terms(self, rounds: int) -> StoredTerms:
         down = self.downlink if isinstance(self.downlink, str) else describe(self.downlink)
@@ -286,6 +319,11 @@ class Compressed(Strategy):
         """A record for each round of the training that runs, or ran last."""
         return self.now.history
 
+    @property
+    def stopped(self) -> str | None:
+        """Why a callback ended the training before its last round; None if none did."""
+        return self.watch.stopped
+
     def epsilon(self) -> float | None:
         """ε at `privacy.delta` of a client that was asked in every round so far; None without privacy."""
         return self.training.exchange.epsilon()
@@ -302,9 +340,13 @@ class Compressed(Strategy):
         return training.as_it_began(training.last.record) if training.has_view and training.last else None
 
     def _finish(self, grid: Grid) -> None:
-        """Clients may forget; and a training in which nothing ever counted is no success."""
+        """Clients may forget; and a training in which nothing ever counted is no success.
+
+        One that was stopped, and can go on, needs what they remember.
+        """
+        may_go_on = self.stopped is not None and self.checkpoint is not None
         try:
-            if messages := self.now.goodbyes(set(grid.get_node_ids()), GOODBYE_SECONDS):
+            if not may_go_on and (messages := self.now.goodbyes(set(grid.get_node_ids()), GOODBYE_SECONDS)):
                 list(grid.send_and_receive(messages, timeout=GOODBYE_SECONDS))
         except Exception as error:  # the model is worth more than the clients' disks
             LOG.warning("gammafl: the clients could not be told that the training is over: %r", error)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gammafl.core.errors import not_installed
+
 Spec = dict[str, Any]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
@@ -88,6 +90,16 @@ def save(chart: Chart, directory: Path) -> list[Path]:
     paths[0].write_bytes(vl_convert.vegalite_to_png(spec, scale=2))
     paths[1].write_text(_renumbered(vl_convert.vegalite_to_svg(spec)), "utf-8")
     return paths
+
+
+def drawn(chart: Chart) -> Any:
+    """An Altair chart for a notebook, or to be saved."""
+    try:
+        import altair
+        import vl_convert  # noqa: F401 - what saves it
+    except ImportError as error:
+        raise not_installed(str(error.name), "report") from None
+    return altair.Chart.from_dict(printed(chart))
 
 
 def _renumbered(svg: str) -> str:

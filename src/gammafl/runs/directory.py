@@ -1,5 +1,7 @@
 """A run's directory: config.toml, rounds.jsonl, checkpoint/, and when it is done summary.json and the models.
 
+A run that a callback ended has a stopped.json instead, of the same form: whoever goes on with it takes that away.
+
 config.toml says which run it is: the settings of `gammafl run`, or the arguments of `gf.simulate`. The file of a user's
 own task or method, and a trace of links, are part of the settings: task.sha256, method.sha256 and link.sha256 hold
 their digests. run.lock is empty; the process that runs here holds its lock.
@@ -39,6 +41,7 @@ class RunDirectory:
         self.config_file = path / "config.toml"
         self.ledger_file = path / "rounds.jsonl"
         self.summary_file = path / "summary.json"
+        self.stopped_file = path / "stopped.json"
         self.checkpoints = path / "checkpoint"
         self.model_file = path / "model.safetensors"
         self.averaged_model_file = path / "averaged-model.safetensors"
@@ -154,10 +157,17 @@ class RunDirectory:
         ):
             return [checked(RoundRecord, json.loads(line)) for line in lines if line.endswith("\n")]
 
+    def go_on(self) -> None:
+        """What was said of a run that a callback ended is no longer so."""
+        with storing(self.stopped_file):
+            self.stopped_file.unlink(missing_ok=True)
+
     def finish(self, summary: Summary) -> None:
+        """Writes the summary; that of a run that a callback ended is no summary.json: the run is not finished."""
+        path = self.summary_file if summary.stopped is None else self.stopped_file
         text = json.dumps(summary.table(), indent=2, ensure_ascii=False) + "\n"
-        with storing(self.summary_file):
-            write_atomically(self.summary_file, text.encode())
+        with storing(path):
+            write_atomically(path, text.encode())
 
 
 class Ledger:

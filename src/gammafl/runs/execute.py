@@ -1,12 +1,15 @@
 """A configuration of the command line → a finished run directory, from the start or from where it was left."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from gammafl import seeds
+from gammafl.config.layers import flat
 from gammafl.config.schema import ConstantStepsize, ExponentialStepsize, RunConfig
 from gammafl.core.errors import InputError
 from gammafl.core.stepsizes import Constant, ExponentialDecay, InverseDecay, Stepsize
 from gammafl.federated import partition
+from gammafl.federated.callbacks import Callback
 from gammafl.federated.limits import Limits
 from gammafl.federated.plan import Plan
 from gammafl.federated.records import Summary
@@ -25,9 +28,12 @@ def execute(
     resume: bool = False,
     data_dir: Path | None = None,
     progress: Progress | None = None,
+    callbacks: Sequence[Callback] = (),
     label: str = "",
 ) -> Summary:
-    """Runs `config` in `path` and returns its summary. `label` is what the progress calls it, instead of its method.
+    """Runs `config` in `path` and returns its summary; where a callback ends the run, `summary.stopped` says why.
+
+    `label` is what the progress calls the run, instead of its method.
 
     With `resume`, a finished run is only read and an unfinished one goes on from its last checkpoint; it
     ends with the same bytes as one that was never interrupted. Without, an existing run is an error.
@@ -41,14 +47,15 @@ def execute(
             )
         if (summary := directory.summary()) is not None:
             return summary
-    names = Names(config.task, config.method, label or f"{label_of(config.method)} seed {config.seed}")
+    label = label or f"{label_of(config.method)} seed {config.seed}"
+    names = Names(config.task, config.method, label, flat(config.model_dump()))
     resources = Resources(
         config.threads, config.residual_memory_mb, config.checkpoint.every_seconds, config.device_memory_mb
     )
     with session(resources) as began:
         plan = make_plan(config, data_dir, progress.say)
         with on_disk(directory, config, plan, progress.say) as store:
-            return run(plan, names, store, resources, progress, began).summary
+            return run(plan, names, store, resources, progress, began, callbacks).summary
 
 
 def make_plan(config: RunConfig, data_dir: Path | None, say: Say) -> Plan:

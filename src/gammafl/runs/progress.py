@@ -1,4 +1,4 @@
-"""How a run shows that it goes on: a bar on a terminal, plain lines in a pipe, JSON lines for programs."""
+"""How a run shows that it goes on: a bar on a terminal or in a notebook, lines in a pipe, JSON for programs."""
 
 import json
 import logging
@@ -7,12 +7,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from html import escape
 from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
+from gammafl.federated.callbacks import Callback, Reason, Round
 from gammafl.federated.units import show_bytes, show_duration, show_metric
 
 LOG = logging.getLogger("gammafl")
@@ -104,6 +106,32 @@ class Bars:
         self.bars.update(self._tasks[status.run], completed=status.round, text=status.text())
 
 
+class Notebook:
+    """A bar for each run in a notebook's output, by nothing but what every notebook has; moved at each hundredth."""
+
+    def __init__(self) -> None:
+        self._handles: dict[str, Any] = {}
+        self._hundredth: dict[str, int] = {}
+
+    def say(self, text: str) -> None:
+        print(text, flush=True)
+
+    def update(self, status: Status) -> None:
+        from IPython.display import display
+
+        hundredth = 100 * status.round // status.rounds
+        if hundredth == self._hundredth.get(status.run):
+            return
+        self._hundredth[status.run] = hundredth
+        shown = f"{status.run}: round {status.round}/{status.rounds}  {status.text()}"
+        bar = f'<progress value="{status.round}" max="{status.rounds}"></progress> {escape(shown)}'
+        both = {"text/plain": shown, "text/html": f"<div>{bar}</div>"}
+        if status.run in self._handles:
+            self._handles[status.run].update(both, raw=True)
+        else:
+            self._handles[status.run] = display(both, raw=True, display_id=True)
+
+
 class Overall:
     """Many runs as one piece of work: a bar, or a line at every twentieth; a line when a run ends; the time left.
 
@@ -151,11 +179,40 @@ class Overall:
         return min(99, int(100 * sum(self._shares.values()) / max(1, self.runs)))
 
 
+class Shown(Callback):
+    """A run in a progress, under a label."""
+
+    def __init__(self, progress: Progress, label: str) -> None:
+        self._progress, self._label = progress, label
+        self._metric: float | None = None
+
+    def on_round(self, round: Round) -> Reason:
+        evaluation, name = round.evaluation, round.run.metric or ""
+        self._metric = self._metric if evaluation is None else evaluation.values[name]
+        for warning in round.warnings:
+            self._progress.say(f"round {round.round}: {warning}")
+        status = Status(
+            run=self._label,
+            round=round.round,
+            rounds=round.run.rounds,
+            metric_name=name,
+            metric=self._metric,
+            kept_fraction=round.total_kept_fraction,
+            uplink_bytes=round.total_uplink_bytes,
+            evaluated=evaluation is not None,
+        )
+        self._progress.update(status)
+        return None
+
+
 @contextmanager
 def show_progress(as_json: bool = False) -> Iterator[Progress]:
     """The progress that fits where output goes."""
     if as_json:
         yield JsonLines()
+        return
+    if Console().is_jupyter:
+        yield Notebook()
         return
     if not (sys.stdout.isatty() and sys.stderr.isatty()):
         yield Lines()

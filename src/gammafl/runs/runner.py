@@ -3,9 +3,10 @@
 import gc
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from gammafl.core.errors import not_installed, require
@@ -18,6 +19,7 @@ except ModuleNotFoundError:
 from gammafl.core import threads
 from gammafl.core.device.places import HOST_MEMORY
 from gammafl.federated import rounds
+from gammafl.federated.callbacks import Callback, Run, Watch
 from gammafl.federated.faults import carrier
 from gammafl.federated.plan import Plan
 from gammafl.federated.records import RoundRecord, Summary
@@ -26,10 +28,9 @@ from gammafl.federated.server import ServerState
 from gammafl.federated.summary import summarise
 from gammafl.federated.timing import Timing
 from gammafl.runs import process_memory as memory
-from gammafl.runs.progress import Progress, Status
+from gammafl.runs import watching
+from gammafl.runs.progress import Progress, Shown
 from gammafl.runs.stores import Store
-
-OnRound = Callable[[RoundRecord], None]
 
 
 @dataclass(frozen=True)
@@ -50,16 +51,20 @@ class Resources:
 
 @dataclass(frozen=True)
 class Names:
-    """What a run is called: its task and its method in the summary, its label in the progress."""
+    """What a run is called: its task and its method in the summary, its label in the progress.
+
+    `settings` is its whole configuration, for callbacks: plain values, tables spelled out.
+    """
 
     task: str
     method: str
     label: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Finished:
-    """What a run came to."""
+    """What a run came to; `summary.stopped` says why, where a callback ended it."""
 
     summary: Summary
     records: list[RoundRecord]
@@ -133,40 +138,78 @@ def run(
     resources: Resources,
     progress: Progress,
     began: float,
-    on_round: OnRound | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Finished:
-    """Runs `plan` from the state that `store` has to the end. `on_round` sees the record of each round that is run."""
+    """Runs `plan` from the state that `store` has to the end, or until one of `callbacks` ends it."""
+    watch = Watch([Shown(progress, names.label), *callbacks])
     saved = store.start(plan, progress.say)
     clock = Clock(began - saved.wall_seconds, resources.checkpoint_seconds, Timing(dict(saved.phase_seconds)))
     clock.timing.seconds["setup"] += time.perf_counter() - began
-    state, metric = saved.state, None
-    residuals = _residuals(plan, store, resources)
+    state, residuals = saved.state, _residuals(plan, store, resources)
     residuals.restore(saved.residuals, saved.lost, saved.paces, saved.others)
-    for record in rounds.run_rounds(plan, state, carrier(plan, residuals, clock.timing), clock.timing):
-        with clock.timing.phase("bookkeeping"):
-            store.append(record)
-            if store.durable and (clock.checkpoint_due() or state.round == plan.rounds):
-                with clock.checkpointing():
-                    store.save(replace(saved, **residuals.held(), **clock.readings()))
-            for warning in record.warnings:
-                progress.say(f"round {record.round}: {warning}")
-            metric = record.metric if record.evaluated else metric
-            progress.update(_status(plan, names, state, record, metric))
-        if on_round is not None:
-            on_round(record)
-    records = store.records()
-    summary = summarise(
-        plan,
-        state.totals,
-        records,
-        clock.seconds(),
+    about = _about(plan, names, store, state.round)
+
+    def checkpoint() -> None:
+        with clock.checkpointing():
+            store.save(replace(saved, **residuals.held(), **clock.readings()))
+
+    with watch.of(about):
+        made = rounds.run_rounds(plan, state, carrier(plan, residuals, clock.timing), clock.timing)
+        for record in made if watch.stopped is None else ():
+            with clock.timing.phase("bookkeeping"):
+                store.append(record)
+                if store.durable and (clock.checkpoint_due() or state.round == plan.rounds):
+                    checkpoint()
+                watch.tell_round(watching.round_of(about, plan, state, residuals, record))
+            if watch.stopped is not None:
+                break
+        if state.round == plan.rounds:
+            watch.stopped = None
+        elif store.durable:
+            checkpoint()
+        records = store.records()
+        watch.summary = summarise(
+            plan,
+            state.totals,
+            records if watch.stopped is None else _with_evaluation(plan, state, records, watch.stopped),
+            clock.seconds(),
+            task=names.task,
+            method=names.method,
+            phase_seconds=clock.timing.seconds,
+            peak_memory_bytes=memory.peak_bytes(),
+            stopped=watch.stopped,
+        )
+        store.finish(plan, state, watch.summary)
+    return Finished(watch.summary, records, state)
+
+
+def _about(plan: Plan, names: Names, store: Store, done: int) -> Run:
+    """What callbacks are told when the run begins, or goes on after so many rounds."""
+    return Run(
         task=names.task,
         method=names.method,
-        phase_seconds=clock.timing.seconds,
-        peak_memory_bytes=memory.peak_bytes(),
+        rounds=plan.rounds,
+        local_steps=plan.local_steps,
+        seed=plan.seed,
+        clients=plan.clients,
+        dim=plan.dim,
+        metric=plan.task.metric,
+        higher_is_better=plan.task.higher_is_better,
+        round=done,
+        directory=store.path,
+        settings=names.settings,
+        evaluations=partial(watching.evaluations_of, store.records, plan.task.metric),
     )
-    store.finish(plan, state, summary)
-    return Finished(summary, records, state)
+
+
+def _with_evaluation(
+    plan: Plan, state: ServerState, records: Sequence[RoundRecord], stopped: str
+) -> Sequence[RoundRecord]:
+    """For the summary of a run that was stopped between two evaluations; its ledger stays as it is."""
+    require(bool(records), f"a callback ended the run before its first round: {stopped}")
+    if records[-1].evaluated:
+        return records
+    return [*records[:-1], records[-1].model_copy(update=rounds.evaluate(plan, state))]
 
 
 def _residuals(plan: Plan, store: Store, resources: Resources) -> ResidualStore:
@@ -181,16 +224,3 @@ def _residuals(plan: Plan, store: Store, resources: Resources) -> ResidualStore:
     if resources.residual_memory_mb is None:
         return ResidualStore(plan.method, plan.dim, on_device=on_device)
     return ResidualStore(plan.method, plan.dim, 1e6 * resources.residual_memory_mb, store.scratch(), on_device)
-
-
-def _status(plan: Plan, names: Names, state: ServerState, record: RoundRecord, metric: float | None) -> Status:
-    return Status(
-        run=names.label,
-        round=state.round,
-        rounds=plan.rounds,
-        metric_name=plan.task.metric,
-        metric=metric,
-        kept_fraction=state.totals.kept / max(1, state.totals.uploads * plan.dim),
-        uplink_bytes=state.totals.uplink_bytes,
-        evaluated=record.evaluated,
-    )

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
-from html import escape
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +17,7 @@ except ModuleNotFoundError:
     raise not_installed("torch", "train") from None
 
 from gammafl.config.budget import Budget, Budgets
+from gammafl.config.layers import flat
 from gammafl.config.link import Link
 from gammafl.config.link_trace import LinkTrace, as_links
 from gammafl.config.optimizers import ServerOptimizer
@@ -31,6 +31,7 @@ from gammafl.core.inputs import is_number
 from gammafl.core.method import Method
 from gammafl.core.stepsizes import Stepsize, as_stepsize
 from gammafl.federated import server
+from gammafl.federated.callbacks import Callback, Watch
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.models import flatten
 from gammafl.federated.plan import NO_SERVER_OPTIMIZER, Plan
@@ -38,10 +39,12 @@ from gammafl.federated.records import RoundRecord, Summary
 from gammafl.files.tensor_files import DAMAGED, Tensors
 from gammafl.methods.registry import label_of, resolve
 from gammafl.methods.ways import way_down
+from gammafl.report.charts import drawn
+from gammafl.report.run_chart import run_chart
 from gammafl.runs.directory import RunDirectory
 from gammafl.runs.identity import with_digests, without_addresses
 from gammafl.runs.progress import Logged, Progress, show_progress
-from gammafl.runs.runner import Names, OnRound, Resources, run, session
+from gammafl.runs.runner import Names, Resources, run, session
 from gammafl.runs.stores import InMemory, Store, on_disk
 from gammafl.tasks.flat_module import Buffers
 from gammafl.tasks.metrics import MetricChoice
@@ -55,7 +58,7 @@ from gammafl.tasks.user_task import torch_task
 class Result:
     """What `simulate` returns: the summary, a record of each round, and the trained modules.
 
-    Printed, or at the end of a notebook's cell, it shows the essentials of the summary.
+    Printed, or at the end of a notebook's cell, it shows the essentials of the summary; `plot()` draws them.
     """
 
     summary: Summary
@@ -67,9 +70,14 @@ class Result:
         return f"Result({', '.join(f'{name}: {value}' for name, value in self.summary.essentials().items())})"
 
     def _repr_html_(self) -> str:
-        shown = self.summary.essentials()
-        rows = (f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in shown.items())
-        return f"<table>{''.join(rows)}</table>"
+        return self.summary._repr_html_()
+
+    def plot(self) -> Any:
+        """The metric against iterations and against the bytes sent, as an Altair chart.
+
+        A notebook shows it; `plot().save("run.png")` writes it, and needs no network.
+        """
+        return drawn(run_chart(self.summary, self.rounds))
 
 
 def simulate(
@@ -116,7 +124,7 @@ def simulate(
     device_memory_mb: float | None = None,
     checkpoint_seconds: float = 10.0,
     progress: bool = False,
-    on_round: OnRound | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Result:
     """Trains a copy of `model` on `client_datasets`, one for each client, by Algorithm 1.
 
@@ -167,7 +175,8 @@ def simulate(
     device_memory_mb    memory for residuals on the device; further ones are on the host
     checkpoint_seconds  time between two checkpoints in `out`; 0: after every round
     progress        show a progress bar, or lines where there is no terminal
-    on_round        a function that is called with the `gf.RoundRecord` of each round that is run
+    callbacks       see the run while it goes on, and may end it early: `[gf.EarlyStopping("accuracy")]`,
+                    `[gf.TensorBoard("logs")]`, or your own (docs/trackers.md)
 
     Data sets that draw random numbers should draw them from torch, whose state the seed fixes. docs/training.md says
     more of optimisers, metrics and forms of samples.
@@ -249,8 +258,9 @@ def simulate(
             budgets=budgets,
             privacy=privacy,
         )
-        names = Names(config.task, config.method, f"{label_of(config.method)} seed {config.seed}")
-        work = _Work(task, plan, names, resources, seen, on_round)
+        label = f"{label_of(config.method)} seed {config.seed}"
+        names = Names(config.task, config.method, label, flat(config.model_dump()))
+        work = _Work(task, plan, names, resources, seen, Watch(callbacks).callbacks)
         return work.in_memory(began) if out is None else work.in_directory(began, Path(out), config)
 
 
@@ -263,7 +273,7 @@ class _Work:
     names: Names
     resources: Resources
     progress: Progress
-    on_round: OnRound | None
+    callbacks: Sequence[Callback]
 
     def in_memory(self, began: float) -> Result:
         return self._run(InMemory(), began)
@@ -278,7 +288,7 @@ class _Work:
             return self._run(store, began)
 
     def _run(self, store: Store, began: float) -> Result:
-        finished = run(self.plan, self.names, store, self.resources, self.progress, began, self.on_round)
+        finished = run(self.plan, self.names, store, self.resources, self.progress, began, self.callbacks)
         state = finished.state
         averaged = None if state.average is None else self.task.module_with(state.average)
         return Result(finished.summary, finished.records, self.task.module_with(state.held), averaged)

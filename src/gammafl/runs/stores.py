@@ -27,6 +27,9 @@ class Store(Protocol):
     durable: bool
     """Whether a checkpoint would outlive the process."""
 
+    path: Path | None
+    """Where callbacks may keep files of their own."""
+
     def start(self, plan: Plan, say: Say) -> Saved:
         """The state to go on from; that before the first round if there is no other."""
         ...
@@ -52,6 +55,7 @@ class InMemory:
     """For a run that ends with its process."""
 
     durable = False
+    path = None
 
     def __init__(self) -> None:
         self._records: list[RoundRecord] = []
@@ -84,7 +88,7 @@ class OnDisk:
     durable = True
 
     def __init__(self, directory: RunDirectory, ledger: Ledger, saved: Saved | None) -> None:
-        self.directory = directory
+        self.directory, self.path = directory, directory.path
         self._ledger = ledger
         self._saved = saved
 
@@ -120,4 +124,5 @@ def on_disk(directory: RunDirectory, config: AnyConfig, plan: Plan, say: Say) ->
     with directory.claimed(config, str(getattr(plan.task, "arithmetic", ""))):
         saved = checkpoint.load(directory.checkpoints, plan, directory.ledger_file, say)
         with directory.open_ledger(0 if saved is None else saved.ledger_bytes) as ledger:
+            directory.go_on()
             yield OnDisk(directory, ledger, saved)
