@@ -1,4 +1,4 @@
-"""The documentation as a site: it builds without a warning, loads nothing from elsewhere, and its links lead somewhere."""
+"""The documentation as a site: it builds without a warning, loads nothing from elsewhere, and links lead somewhere."""
 
 import os
 import re

@@ -25,8 +25,8 @@ Every setting of a run. A later place wins over an earlier one:
 gammafl run logistic-fmnist --set partition.classes=3 --set averaging.kind=none
 ```
 
-An unknown key is an error. A table that has a `kind` takes the settings of that kind. The `config.toml` of a run directory
-is complete: `gammafl run --config runs/a/config.toml --out runs/b` runs the same again.
+An unknown key is an error. A table that has a `kind` takes the settings of that kind. The `config.toml` of a run
+directory is complete: `gammafl run --config runs/a/config.toml --out runs/b` runs the same again.
 """
 TYPES = {"integer": "whole number", "number": "number", "boolean": "`true` or `false`", "string": "text",
          "array": "list", "object": "table", "null": "unset"}  # fmt: skip
