@@ -16,6 +16,21 @@ HEAD = """# Command line
 
 `gammafl COMMAND --help` prints the same. [Exit codes](exit-codes.md) say how a command ended,
 [configuration](configuration.md) has what `--set` changes.
+
+```
+gammafl tasks                                              # what there is to train; with a name, all its settings
+gammafl methods                                            # how to compress; with a name, its settings
+gammafl run logistic-mini --method gamma-fedht             # in runs/logistic-mini-gamma-fedht-seed0
+gammafl run logistic-mini --method ht:threshold=0.1 --set partition.classes=3 --seed 1
+gammafl run --config runs/logistic-mini-gamma-fedht-seed0/config.toml --out again   # runs again as it was
+gammafl run --config again/config.toml --out again --resume
+gammafl compare logistic-fmnist --seeds 0,1,2 --jobs 2     # the paper's methods side by side; --methods all: every one
+gammafl study table3 --task logistic-fmnist                # a table of the paper
+gammafl pareto logistic-fmnist                             # which method needs the fewest bytes?
+gammafl report runs/compare-logistic-fmnist --out page.html   # one page to turn and share
+gammafl run cnn-cifar10 --set iterations=2000 --profile    # and where the time went
+gammafl data get cifar10                                   # from its official address
+```
 """
 GENERAL = {"help", "install_completion", "show_completion"}
 """Options that every program of this kind has."""
