@@ -42,7 +42,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """The page with links as the site has them."""
+    """The page with links as the site has them; the front page is alone in its section and has no list of pages."""
+    if page.file.src_uri == "index.md":
+        page.meta["hide"] = ["navigation"]
     source, titles = _source(page.file), _titles(config.nav)
 
     def mended(link: re.Match[str]) -> str:
