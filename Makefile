@@ -6,7 +6,7 @@ RUNS ?= 200000
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo flower-demo test notebooks lint format browser peers bench methods-cost methods-page dist clean
+.PHONY: help demo flower-demo test notebooks lint format browser docs docs-serve peers bench methods-cost methods-page reference-pages dist clean
 .PHONY: lock locked audit versions campaigns campaign-fuzz campaign-kill campaign-soak campaign-faults campaign-apps campaign-atheris
 
 help:  ## show this list
@@ -67,7 +67,7 @@ locked:  ## .venv from requirements.lock: every file's hash is checked, torch's 
 	$(BIN)/python -m pip install --disable-pip-version-check -q --require-hashes --no-deps -r requirements.lock
 	$(PIP) torch
 	$(PIP) --no-deps -e .
-	@touch .venv/train .venv/flower .venv/dev
+	@touch .venv/train .venv/flower .venv/docs .venv/dev
 
 audit: .venv/dev  ## known vulnerabilities in the locked versions: asks PyPI, or reads OSV's records, ADVISORIES=all.zip
 	@test -n "$(ADVISORIES)" || test -x .audit/bin/pip-audit || \
@@ -100,6 +100,16 @@ methods-cost: .venv/dev  ## what every method costs, measured; some minutes on a
 methods-page: .venv/dev  ## docs/methods.md from the registry
 	$(BIN)/python -m tools.methods_page
 
+reference-pages: .venv/dev  ## docs/cli.md from the commands, docs/configuration.md from the schema
+	$(BIN)/python -m tools.cli_page
+	$(BIN)/python -m tools.configuration_page
+
+docs: .venv/docs  ## the site, in build/site; a broken link or a page that is not listed is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+docs-serve: .venv/docs  ## the site on this machine, built again at each change
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
 dist: .dist/ready  ## wheel and source distribution in dist/: checked, installed without extras and with three, and used
 	.dist/bin/python -m tools.dist
 
@@ -113,6 +123,11 @@ clean:  ## remove the environment and everything that was built
 
 .venv/flower: .venv/train
 	$(PIP) -e '.[flower,train]'
+	@touch $@
+
+.venv/docs: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) -e '.[docs]'
 	@touch $@
 
 .peers/ready: benchmarks/peers/requirements.txt

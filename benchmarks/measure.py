@@ -28,8 +28,8 @@ def medians(
 ) -> dict[str, float]:
     """The median seconds of each by `clock`, over `repeats` turns.
 
-    A turn is three calls, and the mean of the last two counts: the first one finds the machine as another contender
-    left it, its own memory unused for as long as all others took; two, since what is compressed alternates.
+    A turn is three calls, and the mean of the last two counts. The first call only warms the caches, which another
+    contender has used. Two calls are timed because the input alternates.
     """
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(repeats):

@@ -25,7 +25,10 @@ def test_every_preset_is_a_complete_configuration(name: str) -> None:
     assert config.rounds * config.local_steps == config.iterations
 
 
-@pytest.mark.parametrize("document", [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"], ids=lambda p: p.name)
+DOCUMENTS = [*sorted((ROOT / "docs").glob("**/*.md")), ROOT / "README.md"]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_between_documents_lead_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", document.read_text()):
         assert (document.parent / target).exists(), target

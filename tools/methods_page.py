@@ -6,6 +6,7 @@ from benchmarks import methods as cost
 from gammafl.methods.registry import OURS, Entry, entry_named
 from gammafl.report.method_cards import facts
 from tests.methods.proofs import reference_tests
+from tools.markdown import table
 
 ROOT = Path(__file__).parent.parent
 PAGE, MEASURED = ROOT / "docs/methods.md", ROOT / "benchmarks/output/methods.json"
@@ -48,9 +49,9 @@ def page() -> str:
     columns = ["method", "what it does", "reference tests", "property", "state", "cost"]
     parts = [
         HEAD.format(battery=f"../{BATTERY}"),
-        _table(columns, [_what(entry, tests[entry.name]) for entry in entries]),
+        table(columns, [_what(entry, tests[entry.name]) for entry in entries]),
         SETTINGS,
-        _table(["method", "published in", "defaults", "range", "tuning"], [_settings(entry) for entry in entries]),
+        table(["method", "published in", "defaults", "range", "tuning"], [_settings(entry) for entry in entries]),
         COST,
     ]
     measured = cost.read(MEASURED)
@@ -67,12 +68,6 @@ def _what(entry: Entry, tests: list[tuple[str, str]]) -> list[str]:
 def _settings(entry: Entry) -> list[str]:
     of = facts(entry)
     return [f"{entry.label}", entry.citation, of["defaults"] or "–", of["range"] or "–", of["tuning"]]
-
-
-def _table(columns: list[str], rows: list[list[str]]) -> str:
-    cells = [[cell.replace("|", "\\|") for cell in row] for row in rows]
-    lines = [f"| {' | '.join(row)} |" for row in (columns, ["---"] * len(columns), *cells)]
-    return "\n".join([*lines, ""])
 
 
 if __name__ == "__main__":

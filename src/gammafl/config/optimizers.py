@@ -25,8 +25,8 @@ class LocalOptimizer(Settings):
 
     kind: str = Field(
         "sgd",
-        description="of local training: sgd, adamw or another of torch.optim; its arguments are settings too, such as "
-        "optimizer.momentum, optimizer.weight_decay. Its learning rate is the stepsize",
+        description="the optimiser of local steps: sgd, adamw or another of torch.optim. Its arguments are settings, "
+        "such as optimizer.momentum, optimizer.weight_decay. Its learning rate is the stepsize",
     )
 
     @model_validator(mode="before")
@@ -77,7 +77,7 @@ class ServerAdam(Settings):
 
 
 class ServerYogi(Settings):
-    """FedYogi: as FedAdam without the correction, and v moves by (1 − beta_2)·u² at the most."""
+    """FedYogi: as FedAdam without the correction, and v moves by at most (1 − beta_2)·u²."""
 
     kind: Literal["yogi"] = "yogi"
     lr: Rate = 0.01

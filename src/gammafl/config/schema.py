@@ -120,7 +120,7 @@ class EvaluationSettings(Settings):
         ge=1,
         description="rounds between two evaluations in the last fifth of the run, if fewer; unset: as `every`",
     )
-    samples: int | None = Field(None, ge=1, description="only the first of the test set, where it is large")
+    samples: int | None = Field(None, ge=1, description="evaluate only the first so many samples of the test set")
     last: int = Field(
         30, ge=1, description="evaluations that `last_mean` is the mean of; with tail_every, none before the last fifth"
     )
@@ -153,7 +153,7 @@ class Checkpoint(Settings):
 
 
 class Faults(Settings):
-    """What goes wrong with a client that a round picked, by chance and by the seed; one thing at the most."""
+    """Injected faults: the probability of each, drawn for each picked client from the seed; at most one at a time."""
 
     absent: Share = Field(0.0, description="it never begins")
     killed: Share = Field(0.0, description="it dies when its upload is ready, before it leaves")
@@ -163,7 +163,7 @@ class Faults(Settings):
     corrupted: Share = Field(0.0, description="a byte of its upload is changed on the way")
     not_finite: Share = Field(0.0, description="its training ends in NaN")
     forgetful: Share = Field(0.0, description="its stored view of the model is gone, and it needs the whole")
-    confirmed: bool = Field(True, description="an upload that did not count returns; false: it is thought sent")
+    confirmed: bool = Field(True, description="a client gets a lost upload back; false: it believes that it arrived")
 
     @model_validator(mode="after")
     def _at_most_one(self) -> "Faults":
@@ -182,10 +182,10 @@ class Faults(Settings):
 
 
 class UploadLimits(Settings):
-    """What one upload may be at the most, so that no client can move the model as it likes. Unset: no limit."""
+    """The most that one upload may have, so that no client can move the model as it likes. Unset: no limit."""
 
-    entries: int | None = Field(None, ge=1, description="kept values")
-    norm: float | None = Field(None, gt=0, description="Euclidean norm")
+    entries: int | None = Field(None, ge=1, description="the number of kept values")
+    norm: float | None = Field(None, gt=0, description="its Euclidean norm")
     learnt_norm: float | None = Field(
         None, gt=1, description="the same, as a factor: times the median of what clients send, which the server learns"
     )
@@ -226,10 +226,10 @@ class RunConfig(Settings):
     task: str = Field(..., description="a name, see: gammafl tasks")
     method: str = Field("gamma-fedht", description="a name, see: gammafl methods; or file.py:function")
     keep: float = Field(0.01, gt=0, le=1, description="the kept fraction, for methods that take one")
-    seed: int = Field(0, ge=0, description="of everything random")
-    iterations: int = Field(..., ge=1, description="T")
-    local_steps: int = Field(5, ge=1, description="E: local steps a round")
-    clients: int = Field(10, ge=1, description="n")
+    seed: int = Field(0, ge=0, description="seed of everything random")
+    iterations: int = Field(..., ge=1, description="T: local steps in all")
+    local_steps: int = Field(5, ge=1, description="E: local steps in a round")
+    clients: int = Field(10, ge=1, description="n: the number of clients")
     participation: float = Field(0.5, gt=0, le=1, description="share of the clients that a round picks")
     batch_size: int = Field(50, ge=1, description="samples of a local step")
     sampler: Sampler = Field(
@@ -245,7 +245,7 @@ class RunConfig(Settings):
         None, description="text: GPT-2's weights, a directory or a hub's name; unset: random"
     )
     residual_memory_mb: float | None = Field(
-        None, ge=0, description="memory for the clients' residuals; further ones are mapped from disk"
+        None, ge=0, description="memory for the clients' residuals; those beyond it are mapped from disk"
     )
     device: str = Field(
         "cpu", min_length=1, description="where model, samples and local training are: cpu, cuda, cuda:1, mps, xpu, …"
@@ -256,13 +256,13 @@ class RunConfig(Settings):
     device_memory_mb: float | None = Field(
         None,
         ge=0,
-        description="memory for the clients' residuals on the device; further ones are on the host, to which each "
-        "update of their clients is copied. Unset: all are on the device",
+        description="memory for the clients' residuals on the device; those beyond it are on the host, to which "
+        "each update of their clients is copied. Unset: all are on the device",
     )
     fast: bool = Field(
         True, description="compiled loops instead of torch's for models that have some; false: torch's alone"
     )
-    threads: int | None = Field(None, ge=1, description="clients that train at a time; unset: one a core")
+    threads: int | None = Field(None, ge=1, description="clients that train at a time; unset: one for each core")
     stepsize: Annotated[InverseStepsize | ExponentialStepsize | ConstantStepsize, Field(discriminator="kind")] = (
         InverseStepsize()
     )
@@ -283,13 +283,13 @@ class RunConfig(Settings):
     )
     link: str | None = Field(
         None,
-        description="between clients and server, for a virtual clock that changes no result: '1 Mbit/s up, 10 Mbit/s "
-        "down, 50 ms, 0.5 s compute', or a file links.csv, see docs/link.md",
+        description="the link between clients and server, for a virtual clock that changes no result: '1 Mbit/s up, "
+        "10 Mbit/s down, 50 ms, 0.5 s compute', or a file links.csv, see docs/link.md",
     )
     compression: dict[str, bool | int | float | str] = Field(
         {},
         description="other settings of the method, see: gammafl methods NAME. level: 'paper' by default for tasks of "
-        "gammafl, 'upload' for one's own",
+        "gammafl, 'upload' for your own",
     )
     partition: Annotated[Partition, Field(discriminator="kind")] = LabelPartition()
     averaging: Annotated[TailAverage | ExponentialAverage | NoAverage, Field(discriminator="kind")] = TailAverage()

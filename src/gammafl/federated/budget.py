@@ -1,9 +1,9 @@
 """The hard cap of an upload: no message is longer, and what has no room returns to the memory.
 
-Take, encode; where that is too long, the largest entries that fit are sent in its place. How many fit is guessed from
-the length that was measured. If the guess was too high, an upper bound of the length decides (`core/lengths.py`), which
-is always right; if it was too low, a second guess may do better. So an upload is encoded three times at the most.
-Values are rounded anew for the entries that are sent.
+If the encoded message is too long, the largest entries that fit are sent in its place. How many fit is guessed from
+the measured length. If the guess was too high, an upper bound of the length decides (`core/lengths.py`), which
+is always right; if it was too low, a second guess may do better. So an upload is encoded at most three times.
+Values are rounded again for the entries that are sent.
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""One client and one server for whoever brings their own transport: a model in, bytes out, and the other half.
+"""One client and one server, for a transport of your own: a model in, bytes out, and the other half.
 
 The same exchange that the Flower engine carries: uploads are numbered, confirmed and counted once.
 """
@@ -236,7 +236,7 @@ class Server:
     schedule      γ_t and T: `gf.Schedule(0.1, iterations=1000)`
     like          the model: a torch module, a dict of tensors or arrays, a vector, or a number of elements
     local_steps   E: a round ends at iteration t = round · local_steps
-    limits        what an upload may be at the most
+    limits        what an upload may have at most: `gf.Limits(entries=1000)`
     budget        what clients may send: "64 kB/upload" (none is longer), "20 MB/run" (what all come to), "2 kB/s"
     uploads       how many a round has, for a run's budget; by default found after the first round
     privacy       differential privacy of whole clients, `gf.Privacy(clip=1.0, noise=1.0)`: see docs/privacy.md

@@ -1,7 +1,7 @@
-"""What one upload may be at the most, so that no client can move the model as it likes.
+"""The limits of one upload, so that no client can move the model as it likes.
 
-The server refuses what is beyond; a client that knows the limits stays within them and keeps the rest for later. It
-must: an upload that is refused returns to the residual, and the next one would be larger still.
+The server refuses an upload beyond them. A client is told the limits, keeps within them, and sends the rest later: a
+refused upload would return to its residual, and the next one would be larger still.
 """
 
 import math
@@ -23,7 +23,17 @@ LARGEST_ENTRY = 8
 
 @dataclass(frozen=True)
 class Limits:
-    """Unset: what the dimension allows."""
+    """What one upload may have at most. A limit that is unset is what the dimension allows.
+
+    payload_bytes   bytes of the message
+    entries         kept values
+    norm            Euclidean norm
+    weight          what an upload may count, where clients say it themselves
+    learnt_norm     a factor: the norm may be so many times the median of what clients send, which the server learns
+
+    >>> Limits(entries=1000, norm=5.0).norm
+    5.0
+    """
 
     payload_bytes: int | None = None
     entries: int | None = None

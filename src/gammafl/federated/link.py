@@ -1,8 +1,8 @@
 """The virtual clock: how long a run would take over given links, from the bytes that it really sent.
 
 A synchronous round lasts as long as its slowest client: latency, its download, its compute time, latency, its upload.
-Whoever was sent the model is waited for as long as its messages take, whether its upload counts or not; a client that
-was not reached is not waited for. The server's own time is not counted.
+The server waits for every client that it sent the model to, whether the upload counts or not. It does not wait for a
+client that it could not reach. The server's own time is not counted.
 """
 
 import math

@@ -1,6 +1,6 @@
 """Local steps by any torch optimiser, and FedProx's proximal term.
 
-An optimiser is made anew for each client and round, as Flower apps do: momentum and second moments never leave a
+Each client gets a new optimiser in each round, as in Flower apps: momentum and second moments never leave a
 client, and nothing of them needs a checkpoint. Its learning rate is γ_t in each step.
 """
 

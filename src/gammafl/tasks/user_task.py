@@ -61,15 +61,15 @@ def torch_task(
     device: Any = None,
     precision: Precision = "f32",
 ) -> "TorchTask":
-    """A task from any module and any torch data sets or loaders, one a client.
+    """A task from any module and any torch data sets or loaders, one for each client.
 
     batch_size         samples of a local step; by default that of the DataLoaders, or 50
     loss               a mean over a batch, of (outputs, targets); by default cross-entropy, and for samples that are
                        dicts the model's own: `model(**batch).loss`
     metric             "accuracy", "perplexity", "loss", a function of (outputs, targets) of the whole test set, or a
                        table of several by name, the first of which is the task's
-    higher_is_better   whether more of a first metric that is one's own function is better
-    optimizer          of local training, made anew for each client and round: a class such as `torch.optim.AdamW`, a
+    higher_is_better   whether more is better, if the first metric is a function of your own
+    optimizer          of local training, a new one for each client and round: a class such as `torch.optim.AdamW`, a
                        function of (params, lr), or a name with settings such as "sgd:momentum=0.9"; by default plain
                        SGD
     proximal           FedProx's μ: μ/2·‖x − x_round‖² is added to the local objective

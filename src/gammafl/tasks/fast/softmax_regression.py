@@ -46,7 +46,10 @@ class SoftmaxRegression:
         self._deltas = np.empty((0, self.classes * (self.features + 1)), np.float32)
 
     def train(self, tables: Sequence[Table], draws: Indices, model: Vector, stepsizes: Vector) -> Iterator[LocalUpdate]:
-        """For each client a step a stepsize, each on its share of the client's draws, which are a row."""
+        """Runs one local step for each of `stepsizes`, for every client.
+
+        Row i of `draws` has the sample indices of client i; each step uses an equal slice of it.
+        """
         for start in range(0, len(tables), AT_ONCE):
             some = slice(start, start + AT_ONCE)
             yield from self._together(tables[some], draws[some], model, stepsizes)

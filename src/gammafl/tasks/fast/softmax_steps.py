@@ -37,7 +37,8 @@ def train(
 ) -> None:
     """Δ, mean loss and max |Δ_j| of clients, each a row of `rows`; a loss of `NO_CLASS` if a target is none.
 
-    Threads take one client after the other that none has claimed, this one at most so many, and count what is done.
+    Each thread claims the next client that no thread has claimed, trains it, and counts it as done. This thread takes
+    at most `most` clients.
     """
     features, batch = data.shape[1], rows.shape[1] // stepsizes.size
     classes = model.size // (features + 1)

@@ -13,8 +13,8 @@ class Turn(NamedTuple):
 def turns(clients: int, steps: int, threads: int) -> list[Turn]:
     """What a thread takes next when it is free, from first to last.
 
-    Five clients on two threads would take as long as six. So where the last clients are at most half as many as the
-    threads, they train in two turns: the first before the last clients that fill all threads, the second after them.
+    Five clients on two threads would take as long as six. So if the last wave of clients fills at most half of the
+    threads, their steps are split in two: the first half runs before the last full wave, the second half after it.
     A client's turns never overlap, and nothing that it computes depends on them.
     """
     odd, half = clients % threads, steps // 2
