@@ -59,7 +59,7 @@ versions: .venv/dev  ## the oldest and newest supported versions of numpy, numba
 lock: .venv/dev  ## requirements.lock anew, from constraints.txt
 	@head -2 requirements.lock > build-lock.txt
 	$(BIN)/uv pip compile -q pyproject.toml --extra dev -c constraints.txt --generate-hashes --no-emit-package torch \
-		--no-header --no-annotate --python-version 3.11 $(LOCK_OPTIONS) >> build-lock.txt
+		--no-header --no-annotate --python-version 3.11.5 $(LOCK_OPTIONS) >> build-lock.txt
 	@mv build-lock.txt requirements.lock
 
 locked:  ## .venv from requirements.lock: every file's hash is checked, torch's alone is not
