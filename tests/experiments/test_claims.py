@@ -90,12 +90,13 @@ def test_what_is_open_says_how_many_seeds_would_decide_it_and_what_is_decided_do
     assert judge(asked({0: 1.0, 1: -1.0}), NOTHING).parts[0].text().endswith("more than 1,000 seeds would decide")
 
 
-def two(first: float, second: float, key: str = "last_mean", metric: str = "accuracy") -> Rows:
+def two(first: float, second: float, key: str = "last_mean", **about: str | bool) -> Rows:
     """Methods a and b at two classes, whose figures are these but for a noise that pairing takes out."""
     rows = [
-        Row("run", {"task": "t", "classes": c, "method": m}, seed, {"metric": metric, key: v + noise(seed)})
+        Row("run", cell, seed, {"metric": "accuracy", **about, key: v + noise(seed)})
         for c in ("2", "3")
         for m, v in (("a", first), ("b", second))
+        for cell in [{"task": "t", "classes": c, "method": m}]
         for seed in range(4)
     ]
     return Rows("own", {"task": ["t"], "classes": ["2", "3"], "method": ["a", "b"]}, rows)
@@ -106,6 +107,9 @@ def test_a_method_beats_another_by_points_of_accuracy_and_by_a_lower_perplexity_
     assert judge(claim, two(0.81, 0.80)).answer == HOLDS  # by one point
     assert judge(claim, two(0.802, 0.80)).answer == FAILS  # by a fifth
     assert judge(claim, two(30.0, 31.0, metric="perplexity")).answer == HOLDS
+    assert judge(claim, two(1.0, 2.0, metric="loss")).answer == HOLDS
+    assert judge(claim, two(2.0, 1.0, metric="f1", higher_is_better=True)).answer == HOLDS
+    assert judge(claim, two(1.0, 2.0, metric="my error", higher_is_better=False)).answer == HOLDS
     loss = beats("a beats b", "ours", "a", "b", by=("classes",), key="last_loss")
     assert judge(loss, two(1.0, 1.1, "last_loss")).answer == HOLDS
     assert [part.part.label for part in judge(claim, two(1, 1)).parts] == ["a − b, #C=2", "a − b, #C=3"]

@@ -87,11 +87,7 @@ def target_of(rows: Rows) -> float | None:
     dense = [row.figures["last_mean"] for row in rows.pick(method="fedavg")]
     if not _linked(rows) or not (dense or TARGET in rows.settings):
         return None
-    return float(rows.settings.get(TARGET) or within(mean(dense), _higher(rows)))
-
-
-def _higher(rows: Rows) -> bool:
-    return rows.unit != "perplexity"
+    return float(rows.settings.get(TARGET) or within(mean(dense), rows.higher_is_better))
 
 
 def _linked(rows: Rows) -> bool:
@@ -103,7 +99,7 @@ def _time_to_target(rows: Rows, cell: Place) -> str:
     target = target_of(rows)
     assert target is not None
     curves = [zip(row.curve["link_seconds"], row.curve["metric"], strict=True) for row in rows.pick(**cell)]
-    reached = [seconds_to(list(curve), target, _higher(rows)) for curve in curves]
+    reached = [seconds_to(list(curve), target, rows.higher_is_better) for curve in curves]
     return "–" if None in reached else show_duration(mean(seconds for seconds in reached if seconds is not None))
 
 

@@ -197,7 +197,7 @@ def _verdict(rows: Rows, cell: Place) -> str:
 def _dominated(rows: Rows, cell: Place) -> str:
     everything = points(rows, "last_mean")
     own = next(point for point in everything if point.cell == cell)
-    return "yes" if dominated(own, everything, "both", rows.unit == "points") else "no"
+    return "yes" if dominated(own, everything, "both", rows.higher_is_better) else "no"
 
 
 def _panel(rows: Rows, accuracy: str) -> Panel | None:
@@ -214,7 +214,7 @@ def _panel(rows: Rows, accuracy: str) -> Panel | None:
         reference = len(own) == 1 and own[0].cell["keep"] == OWN  # a line to its only point, for all others
         drawn = [replace(own[0], sizes=least), *own] if reference else own
         bands = [point.reach.band for point in drawn]
-        grey = {key: [dominated(p, everything, key, rows.unit == "points") for p in own] for key in sizes}
+        grey = {key: [dominated(p, everything, key, rows.higher_is_better) for p in own] for key in sizes}
         hints = [setting_of(point.cell["keep"]) or named(point.cell) for point in own]
         lines.append(
             Line(

@@ -149,9 +149,17 @@ class Rows:
         """From the metric to what is shown of it."""
         return 100.0 if self.unit == "points" else 1.0
 
+    @property
+    def higher_is_better(self) -> bool:
+        """Of the metric. Rows of before version 0.2 do not say so."""
+        known = self.figure("higher_is_better")
+        return self.unit not in ("perplexity", "loss") if known is None else bool(known)
+
     def gain(self, key: str = "last_mean") -> float:
         """From a difference of this figure to what is gained by it: less perplexity and less loss are better."""
-        return self.scale if self.unit == "points" and key != "last_loss" else -1.0
+        if key == "last_loss":
+            return -1.0
+        return self.scale if self.higher_is_better else -self.scale
 
     @property
     def seeds(self) -> list[int]:

@@ -140,6 +140,9 @@ class Summary(Product):
     metric: str
     """What `final`, `last_mean`, `best` and `averaged` are: "accuracy", "perplexity", …"""
 
+    higher_is_better: bool | None = None
+    """Of the metric; None in summaries of before version 0.2."""
+
     final: float
     last_mean: float
     """The mean of the last `last_count` evaluations."""
@@ -199,7 +202,7 @@ class Summary(Product):
     def table(self) -> dict[str, Any]:
         """Further metrics, seconds on a link, privacy, and an early end, are written where there are some."""
         fields = {name: value for name, value in self.model_dump().items() if value != {}}
-        optional = ("link_seconds", "epsilon", "delta", "stopped", "planned_rounds")
+        optional = ("higher_is_better", "link_seconds", "epsilon", "delta", "stopped", "planned_rounds")
         return {name: value for name, value in fields.items() if value is not None or name not in optional}
 
     def essentials(self) -> dict[str, str]:

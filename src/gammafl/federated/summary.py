@@ -45,6 +45,7 @@ def summarise(
         clients=plan.clients,
         participants=plan.participants,
         metric=plan.task.metric,
+        higher_is_better=plan.task.higher_is_better,
         final=metrics[-1],
         last_mean=sum(tail) / len(tail),
         last_count=len(tail),
