@@ -147,7 +147,7 @@ def test_a_notebook_shows_one_bar_a_run_that_moves(monkeypatch: pytest.MonkeyPat
         return Handle()
 
     monkeypatch.setattr(display, "display", displayed)
-    monkeypatch.setattr(Console, "is_jupyter", property(lambda console: True))
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     with show_progress() as progress:
         for i in range(1, 201):
             progress.update(status(i))

@@ -54,7 +54,7 @@ class KeptCode(FunctionCache):
             say_unusable(self.cache_path, error)
         if found is None and self._parts:
             say_once(
-                "loops are compiled for this processor, which takes some seconds; they are kept for the next start"
+                "loops are compiled for this processor, which takes 10 to 30 seconds; they are kept for the next start"
             )
         return found
 
