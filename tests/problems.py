@@ -96,7 +96,7 @@ class OnRound(gf.Callback):
     """A function as a callback."""
 
     def __init__(self, function: Callable[[gf.Round], str | None]) -> None:
-        self.on_round = function  # type: ignore[method-assign]
+        self.on_round = function  # type: ignore[assignment, method-assign]
 
 
 class StoppedError(Exception):

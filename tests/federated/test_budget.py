@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gammafl as gf
-from gammafl.config.budget import NO_BUDGET, Budget, Budgets
+from gammafl.config.budget import NO_BUDGET, Budget, Budgets, Spread
 from gammafl.config.layers import make_config
 from gammafl.config.schema import Faults
 from gammafl.core.arrays import Vector
@@ -279,7 +279,7 @@ def test_a_run_comes_to_its_bytes(method: str, total: int, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("spread", ["gamma", "front", "even"])
 @pytest.mark.parametrize("method", ["gamma-fedht-q", "gamma-fedht-q:level=run", "top-k"])
-def test_however_its_bytes_are_spread(method: str, spread: str, tmp_path: Path) -> None:
+def test_however_its_bytes_are_spread(method: str, spread: Spread, tmp_path: Path) -> None:
     summary = mini(tmp_path / "run", method, f"300 kB/run, {spread}", faults={"lost": 0.1, "absent": 0.1})
     assert abs(summary.uplink_bytes / 300_000 - 1) < 0.02
     sizes = [record.uplink_bytes for record in RunDirectory(tmp_path / "run").records()]

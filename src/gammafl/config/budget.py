@@ -177,9 +177,9 @@ def _parsed(part: str, text: str) -> tuple[str, Any]:
         units = ", ".join(unit for unit in UNITS if unit not in ("byte", "bytes", "KB", "bit"))
         unit = "" if size is None else f", and {size[2]!r} is no unit ({units})"
         raise InputError(f"a budget is written as {EXAMPLE}; got {text!r:.100}{unit}")
-    count = Fraction(size[1]) * UNITS[size[2]]
+    count: Fraction = Fraction(size[1]) * UNITS[size[2]]
     if size[3] == "s":
-        return "rate", float(min(count, 2 * LARGEST))
+        return "rate", float(min(count, Fraction(2 * LARGEST)))
     return size[3], math.floor(count)
 
 

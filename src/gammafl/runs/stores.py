@@ -27,8 +27,9 @@ class Store(Protocol):
     durable: bool
     """Whether a checkpoint would outlive the process."""
 
-    path: Path | None
-    """Where callbacks may keep files of their own."""
+    @property
+    def path(self) -> Path | None:
+        """Where callbacks may keep files of their own."""
 
     def start(self, plan: Plan, say: Say) -> Saved:
         """The state to go on from; that before the first round if there is no other."""

@@ -1,6 +1,7 @@
 """What callbacks are told of a run of the simulator, from its plan, its state and its records."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from gammafl.core.arrays import Vector
@@ -54,8 +55,8 @@ def evaluations_of(records: Callable[[], Sequence[RoundRecord]], metric: str) ->
 
 def evaluation_of(record: RoundRecord, metric: str, model: Callable[[], Tensors] | None = None) -> Evaluated:
     """The evaluation that `record` ends with."""
-    values = dict(_values(record, metric))
-    return Evaluated(record.round, record.iteration, values, **({} if model is None else {"make_model": model}))
+    evaluated = Evaluated(record.round, record.iteration, dict(_values(record, metric)))
+    return evaluated if model is None else replace(evaluated, make_model=model)
 
 
 def _values(record: RoundRecord, metric: str) -> Iterator[tuple[str, float]]:
