@@ -109,7 +109,7 @@ def encode(indices: NDArray[np.uint32], dim: int, most: int | None = None) -> me
     The last byte is filled with zeros.
 
     >>> bytes(encode(np.array([3, 4, 900], np.uint32), 1000)).hex()
-    '030d04'
+    '10ae0e'
     """
     most = most_bytes(dim, indices.size) if most is None else most
     out = np.empty(most + 16, np.uint8)
