@@ -21,7 +21,8 @@ from gammafl.runs.runner import run as run_plan
 from gammafl.runs.stores import InMemory
 from tests.flower.grid import InProcessGrid, state_files
 from tests.flower.problem import from_record, quadratic_app, strategy, to_record
-from tests.flower.test_resumption import ROUNDS, play, vector_of
+from tests.flower.test_resumption import ROUNDS, play
+from tests.flower.test_strategies import vector_of
 from tests.problems import METHODS, Quadratic, plan_for
 from tests.runs.test_trackers import points
 

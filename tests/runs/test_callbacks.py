@@ -3,7 +3,7 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -162,7 +162,7 @@ def test_the_residuals_norm_is_that_of_the_checkpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("level", ["upload", "paper"])
-def test_the_threshold_parts_what_is_kept_from_what_is_not(level: str) -> None:
+def test_the_threshold_parts_what_is_kept_from_what_is_not(level: Literal["upload", "paper"]) -> None:
     hears = Hears()
     simulated(None, callbacks=[hears], method=gf.gamma_fedht(keep=0.1, level=level), faults=None)
     for round in hears.rounds:
@@ -330,7 +330,7 @@ def test_a_callback_that_returns_something_else_than_a_reason_is_refused() -> No
 def test_the_command_line_s_runs_have_the_same_callbacks(tmp_path: Path) -> None:
     hears = Hears()
     execute(config(), tmp_path / "alone")
-    hears.on_round = lambda round: hears.rounds.append(round)  # type: ignore[method-assign, assignment]
+    hears.on_round = lambda round: hears.rounds.append(round)  # type: ignore[method-assign]
     summary = execute(config(), tmp_path / "watched", callbacks=[hears])
     assert same(tmp_path / "alone", tmp_path / "watched")
     assert len(hears.rounds) == summary.rounds

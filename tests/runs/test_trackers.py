@@ -28,9 +28,9 @@ def interrupt(round: gf.Round) -> None:
         raise KeyboardInterrupt
 
 
-def expected(hears: Hears) -> dict[str, dict[int, float]]:
+def expected(hears: Hears) -> dict[str, dict[int, Any]]:
     """Name → step → value, of what a run said."""
-    found: dict[str, dict[int, float]] = {}
+    found: dict[str, dict[int, Any]] = {}
     for step, scalars in hears.said:
         for name, value in scalars.items():
             found.setdefault(name, {})[step] = pytest.approx(value, rel=1e-6)
@@ -110,7 +110,7 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 def history(directory: Path) -> tuple[list[str], dict[str, dict[int, float]], dict[str, Any]]:
     """(ids of the runs, name → step → value, the last summary) in W&B's own offline files; no point is there twice."""
-    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
     from wandb.sdk.internal.datastore import DataStore
 
     ids, shown, summary = list[str](), dict[str, dict[int, float]](), dict[str, Any]()
