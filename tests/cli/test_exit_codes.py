@@ -8,7 +8,7 @@ import pytest
 from gammafl.cli.exit_codes import ExitCode
 from tests.test_cli import gammafl
 
-PAGE = Path(__file__).parents[2] / "docs/cli-exit-codes.md"
+PAGE = Path(__file__).parents[2] / "docs/exit-codes.md"
 
 
 def test_the_page_has_a_row_for_each_code() -> None:

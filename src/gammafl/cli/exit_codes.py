@@ -1,4 +1,4 @@
-"""What a command's exit code means; docs/cli-exit-codes.md tells it to users."""
+"""What a command's exit code means; docs/exit-codes.md tells it to users."""
 
 from enum import IntEnum
 
