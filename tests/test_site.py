@@ -92,3 +92,10 @@ def test_arguments_and_examples_of_a_function_are_sections(site: Path) -> None:
 def test_a_page_of_the_reference_is_what_the_code_says(generated: object) -> None:
     """If this fails, run: make reference-pages"""
     assert generated.PAGE.read_text("utf-8") == generated.page()  # type: ignore[attr-defined]
+
+
+def test_no_list_and_no_table_is_left_as_text(site: Path) -> None:
+    """As where no empty line is before it: the repository's pages show such a list, the site does not."""
+    text = re.compile(r"<p>[^<]*(?:<(?!/p>)[^<]*)*\n(?:- |\d+\. |\|)")
+    pages = [path for path in site.rglob("*.html") if path.parent.name != "api"]
+    assert [path.name for path in pages if text.search(path.read_text("utf-8"))] == []

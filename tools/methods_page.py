@@ -25,7 +25,7 @@ of them, `gammafl pareto logistic-mini --methods all` each over its range. Each 
 - to a [battery]({battery}) that all share: hostile vectors, conservation, the wire, threads, keys, stopped and resumed
   runs, a description that the other side builds, Flower, budgets.
 
-A method of [one's own](own-method.md) joins by its registration. v is what is to be sent, C(v) what is sent, d the
+A method of [your own](own-method.md) joins by its registration. v is what is to be sent, C(v) what is sent, d the
 number of entries.
 """
 

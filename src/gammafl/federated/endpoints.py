@@ -66,8 +66,9 @@ class Client:
              crosses to the host. "cpu" is the host: each update on a device is copied to it as a whole
 
     >>> import numpy as np
-    >>> method = resolve("top-k:k=2")
-    >>> server, client = Server(method, Schedule(0.1, 100), like=5), Client("a", method, like=5)
+    >>> import gammafl as gf
+    >>> method = gf.top_k(k=2)
+    >>> server, client = gf.Server(method, gf.Schedule(0.1, 100), like=5), gf.Client("a", method, like=5)
     >>> model = np.zeros(5, np.float32)
     >>> upload = client.encode(model, model - [5, 1, 2, 3, 4], server.offer("a"))
     >>> server.accept("a", upload)
