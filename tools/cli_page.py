@@ -14,7 +14,7 @@ HEAD = """# Command line
 
 <!-- Written by `make reference-pages` from the commands; a test holds them equal. Change src/gammafl/cli/. -->
 
-`gammafl COMMAND --help` prints the same. [Exit codes](exit-codes.md) say how a command ended,
+`--help` behind a command prints the same. [Exit codes](exit-codes.md) say how a command ended,
 [configuration](configuration.md) has what `--set` changes.
 
 ```

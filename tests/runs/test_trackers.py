@@ -110,9 +110,11 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 def history(directory: Path) -> tuple[list[str], dict[str, dict[int, float]], dict[str, Any]]:
     """(ids of the runs, name → step → value, the last summary) in W&B's own offline files; no point is there twice."""
+    import wandb
     from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
     from wandb.sdk.internal.datastore import DataStore
 
+    wandb.teardown()  # its service has written all when it is gone
     ids, shown, summary = list[str](), dict[str, dict[int, float]](), dict[str, Any]()
     for file in sorted((directory / "wandb").glob("offline-run-*/*.wandb"), key=lambda file: file.stat().st_mtime_ns):
         store = DataStore()
