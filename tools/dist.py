@@ -39,7 +39,7 @@ import torch, gammafl as gf
 rng = torch.Generator().manual_seed(0)
 clients = [torch.utils.data.TensorDataset(torch.randn(30, 4, generator=rng), torch.arange(30) % 3) for _ in range(3)]
 method = gf.gamma_fedht(keep=0.3)
-result = gf.simulate(torch.nn.Linear(4, 3), clients, clients[0], method=method, lr=0.1, iterations=20)
+result = gf.simulate(torch.nn.Linear(4, 3), clients, clients[0], method=method, stepsize=0.1, iterations=20)
 assert result.summary.uplink_bytes > 0
 """
 FLOWER = """
