@@ -1,4 +1,4 @@
-"""Entry points of commands: a user's mistake is one line on standard error and exit code 2."""
+"""Entry points of commands: an error is one line on standard error, and its exit code says of which kind it is."""
 
 import io
 import sys
@@ -6,7 +6,7 @@ import sys
 import typer
 
 from gammafl.cli.exit_codes import ExitCode
-from gammafl.core.errors import GammaflError
+from gammafl.core.errors import DivergedError, GammaflError
 
 
 def call(app: typer.Typer, program: str) -> None:
@@ -16,12 +16,14 @@ def call(app: typer.Typer, program: str) -> None:
             stream.reconfigure(errors="replace")  # λ on a terminal that has no Greek
     try:
         app(prog_name=program)
+    except DivergedError as error:
+        _fail(str(error), ExitCode.DIVERGED)
     except GammaflError as error:
         _fail(str(error))
     except OSError as error:
         _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
 
 
-def _fail(message: str) -> None:
+def _fail(message: str, code: ExitCode = ExitCode.REFUSED) -> None:
     print(f"error: {message}", file=sys.stderr)
-    sys.exit(ExitCode.REFUSED)
+    sys.exit(code)

@@ -8,7 +8,7 @@ class ExitCode(IntEnum):
     """The command did what it was asked to do."""
 
     DIVERGED = 1
-    """A study or pareto is finished, and some of its runs diverged. Also an error that gammafl did not foresee."""
+    """Training diverged, in some runs or in the only one. Also an error that gammafl did not foresee."""
 
     REFUSED = 2
     """A mistake in what was given, or a disk or network that fails; one line on standard error says what to do."""

@@ -29,6 +29,7 @@ from gammafl.cli.layers import (
 )
 from gammafl.cli.parsing import Commands, command_again, command_line, need_torch, numbers, told_how_to_go_on
 from gammafl.cli.states import app as state_app
+from gammafl.cli.studies import end_if_diverged
 from gammafl.cli.studies import pareto as pareto_command
 from gammafl.cli.studies import redraw as redraw_command
 from gammafl.cli.studies import report as report_command
@@ -180,9 +181,9 @@ def compare(
     campaign = runner.plan_campaign(study, options)
     with told_how_to_go_on(command_again(None if out else path), path), show_progress(as_json) as progress:
         runner.run_campaign(campaign, progress)
-    if campaign.diverged:
-        raise DivergedError("; ".join(f"{run.name}: {why}" for run, why in campaign.diverged.items()))
     rows = with_target(campaign.rows(base["task"]), target)
+    if not rows.finished:
+        raise DivergedError("; ".join(f"{run.name}: {why}" for run, why in campaign.diverged.items()))
     with storing(path, "run it again: what is finished is kept"):
         tables, pictures = write_study(path, study, rows)
         write_page([path], path / "report.html", {study.name: study})
@@ -192,6 +193,7 @@ def compare(
         for table in tables:
             table.print()
         print(f"picture: {pictures[0]}")
+    end_if_diverged(campaign)
 
 
 @app.command(epilog="Example:  gammafl methods top-k")

@@ -206,6 +206,11 @@ def run_and_show(campaign: "Campaign", go_on_with: str, own: dict[str, Any] | No
         print(f"in {path}: rows.jsonl, tables.md, report.html")
     if options.quick:
         print(QUICK_NOTE)
+    end_if_diverged(campaign)
+
+
+def end_if_diverged(campaign: "Campaign") -> None:
+    """Name the runs that diverged, and end with the exit code for it."""
     if campaign.diverged:
         names = ", ".join(path.name for path in campaign.diverged)
         print(f"{len(campaign.diverged)} run(s) diverged: {names}", file=sys.stderr)

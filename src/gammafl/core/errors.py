@@ -2,7 +2,7 @@
 
 
 class GammaflError(Exception):
-    """All that gammafl raises on purpose; the command line prints it as one line, exit code 2."""
+    """All that gammafl raises on purpose; the command line prints it as one line."""
 
 
 class InputError(GammaflError, ValueError):
