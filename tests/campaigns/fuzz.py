@@ -230,6 +230,7 @@ def main() -> None:
     options = parser.parse_args()
     ticker = Ticker("fuzz")
     say(f"fuzz: seed {options.seed}, {len(mutations.corpus())} valid messages to start from")
+    mutations.compile_all()
     slowest_bomb, name = max((bomb_microseconds(payload), name) for name, payload in bombs().items())
     large = demanding(options.seed)
     failures, found = run_workers(options.seed, options.inputs, options.jobs)
