@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     from gammafl.runs.trackers import WandB as WandB
     from gammafl.tasks.user_task import torch_task as torch_task
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "gammafl.config.link": ("Link",),
