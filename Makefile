@@ -110,7 +110,7 @@ docs: .venv/docs  ## the site, in build/site; a broken link or a page that is no
 docs-serve: .venv/docs  ## the site on this machine, built again at each change
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
-dist: .dist/ready  ## wheel and source distribution in dist/: checked, installed without extras and with three, and used
+dist: .dist/ready  ## wheel and source distribution in dist/: checked, installed without extras and with each, and used; eight minutes
 	.dist/bin/python -m tools.dist
 
 clean:  ## remove the environment and everything that was built

@@ -1,9 +1,9 @@
 """The distributions as a user gets them: built, checked, installed into empty environments, and used there.
 
-    python -m tools.dist [--extras none,report,train,flower] [--out dist]
+    python -m tools.dist [--extras none,report,train,flower,privacy,gpt2,tensorboard,wandb] [--out dist]
 
 It runs in an environment that has `build` and `twine`: `make dist` makes one. Each installation takes the versions of
-constraints.txt.
+constraints.txt. The extra `docs` is tried by `make docs`, and `triton` needs a GPU.
 """
 
 import argparse
@@ -49,8 +49,50 @@ from flwr.serverapp.strategy import FedAvg
 ClientApp(mods=[gammafl.flower.compress()])
 gammafl.flower.Compressed(FedAvg(), method="gamma-fedht-q:keep=0.01")
 """
-ENTRANCES = {NONE: LIBRARY, "report": REPORT, "train": TRAIN, "flower": FLOWER}
+PRIVACY = """
+import gammafl as gf
+assert 0 < gf.Privacy(clip=1.0, noise=1.0).epsilon(rounds=10) < 100
+"""
+GPT2 = """
+import torch, gammafl as gf
+from transformers import GPT2Config, GPT2LMHeadModel
+size = {"vocab_size": 11, "n_positions": 8, "n_embd": 8, "n_layer": 1, "n_head": 1}
+model = GPT2LMHeadModel(GPT2Config(**size, bos_token_id=0, eos_token_id=0))
+words = torch.randint(0, 11, (9, 8))
+clients = [[{"input_ids": line, "labels": line} for line in words] for _ in range(2)]
+settings = {"method": gf.gamma_fedht(keep=0.3), "stepsize": 0.1, "iterations": 10, "batch_size": 3}
+result = gf.simulate(model, clients, clients[0], metric="perplexity", **settings)
+assert result.summary.uplink_bytes > 0
+"""
+TRACKED = TRAIN.replace("iterations=20", "iterations=20, callbacks=[gf.TRACKER]")
+TENSORBOARD = (
+    TRACKED.replace("TRACKER", "TensorBoard('log')")
+    + """
+from pathlib import Path
+assert list(Path("log").glob("events.out.tfevents.*"))
+"""
+)
+WANDB = (
+    TRACKED.replace("TRACKER", "WandB(mode='offline', directory='log')")
+    + """
+from pathlib import Path
+assert list(Path("log").rglob("*.wandb"))
+"""
+)
+ENTRANCES = {
+    NONE: LIBRARY,
+    "report": REPORT,
+    "train": TRAIN,
+    "flower": FLOWER,
+    "privacy": PRIVACY,
+    "gpt2": GPT2,
+    "tensorboard": TENSORBOARD,
+    "wandb": WANDB,
+}
 """Extra → a program that shows that its entrance works."""
+
+BESIDE = {"tensorboard": "train", "wandb": "train"}
+"""Extra → the extra that its program needs as well: what is tracked is a training."""
 
 
 def run(*command: object, cwd: Path = ROOT) -> str:
@@ -76,7 +118,8 @@ def try_extra(wheel: Path, extra: str, folder: Path) -> str:
     """The wheel in an empty environment, used from an empty directory; what `gammafl --version` says there."""
     venv.create(folder / "venv", with_pip=True)
     python = folder / "venv" / "bin" / "python"
-    what = str(wheel) if extra == NONE else f"{wheel}[{extra}]"
+    extras = ",".join(dict.fromkeys([BESIDE.get(extra, extra), extra]))
+    what = str(wheel) if extra == NONE else f"{wheel}[{extras}]"
     pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "-q", "-c", ROOT / "constraints.txt"]
     run(*pip, what, cwd=folder)
     run(python, "-c", ENTRANCES[extra], cwd=folder)
