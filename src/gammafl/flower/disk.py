@@ -53,8 +53,8 @@ def client_name(context: Context) -> str:
     name = str(context.node_config.get("partition-id", f"node-{context.node_id}"))
     if not re.fullmatch(r"[A-Za-z0-9_:-][A-Za-z0-9_.:-]{0,99}", name):
         raise InputError(
-            "partition-id must have at most 100 characters, A to Z, a to z, 0 to 9 and _ . : - only, and not begin with a"
-            f" dot; got {name[:120]!r}"
+            "partition-id must be a name of at most 100 characters: A to Z, a to z, 0 to 9, _ . : -, no dot first;"
+            f" got {name[:120]!r}"
         )
     return name
 
