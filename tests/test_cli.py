@@ -134,7 +134,7 @@ def test_a_mistyped_command_is_answered_with_the_right_one_once(
 def test_profile_shows_where_the_time_went(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = gammafl("run", "logistic-mini", "--set", "iterations=50", "--profile", capsys=capsys)
     assert code == 0
-    for line in ("local training", "compressing and encoding", "whatever is neither", "operators of local"):
+    for line in ("local training", "compressing and encoding", "everything but local", "operators of local"):
         assert line in out
 
 
@@ -292,7 +292,7 @@ MISTAKES = {
         "study setting --preset dagc-code",
         "compares different settings of partition.scheme",
     ),
-    "a preset of no run": ("study theory --preset dagc-code", "there is nothing to --set"),
+    "a preset of no run": ("study theory --preset dagc-code", "leave out --set and --preset"),
     "study": ("study tabel3", "did you mean 'table3'"),
     "study's task": ("study table3 --task logistic-mnist", "did you mean 'logistic-fmnist'"),
     "study's factor": ("study table3 --only clases=2", "did you mean 'classes'"),
@@ -304,8 +304,8 @@ MISTAKES = {
     "a setting that follows": ("study table3 --set compression.k=5", "compares different settings of compression.k"),
     "a study's seed": ("study table3 --set seed=5", "table3 takes --seeds"),
     "a study's task as a setting": ("study table3 --set task=logistic-mini", "table3 takes --task"),
-    "a setting of no run": ("study theory --set iterations=5", "there is nothing to --set"),
-    "a setting of no table": ("study table2 --set iterations=5", "there is nothing to --set"),
+    "a setting of no run": ("study theory --set iterations=5", "it has no settings"),
+    "a setting of no table": ("study table2 --set iterations=5", "it has no settings"),
     "k of a comparison": ("compare logistic-mini --set compression.k=5", "the k that sends as many entries"),
     "negative seed": ("compare logistic-mini --seeds 0,-1", "--seeds takes numbers of at least 0"),
     "a seed twice": ("study table3 --seeds 1,1", "--seeds names a number twice"),
@@ -363,7 +363,7 @@ def test_a_run_of_an_earlier_version_is_refused_in_one_line(in_tmp: Path, capsys
     config.write_text(config.read_text().partition("\n")[2])  # as 0.1 wrote it, without our first line
     for command in ([*run, "--resume"], ["report", "mine", "--out", "page.html"]):
         code, _, err = gammafl(*command, capsys=capsys)
-        assert (code, "is of gammafl 0.1" in err, err.count("\n")) == (2, True, 1)
+        assert (code, "was written by gammafl 0.1" in err, err.count("\n")) == (2, True, 1)
 
 
 def test_settings_that_are_nested_without_end_are_one_line(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:

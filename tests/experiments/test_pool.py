@@ -50,7 +50,7 @@ def test_a_process_that_dies_is_named(tmp_path: Path) -> None:
     (tmp_path / "deadly.py").write_text(DEADLY)
     config = make_config({"task": f"{tmp_path}/deadly.py:build", "iterations": 10, "clients": 2})
     jobs = [Job(config, tmp_path / "one"), Job(make_config(BASE), tmp_path / "two")]
-    with pytest.raises(gf.InputError, match="died, perhaps for want of memory"):
+    with pytest.raises(gf.InputError, match="died; perhaps the memory was full"):
         run_jobs(jobs, lambda job, summary: [], 2, Silent(), unexpected)
 
 

@@ -82,4 +82,4 @@ def test_collect_shows_what_is_finished_and_runs_nothing(tmp_path: Path, capsys:
     code, printed, _ = gammafl(*command, capsys=capsys)
     assert code == 0
     assert "16 runs, 16 finished" in printed
-    assert "Not the study's own: iterations = 10" in (tmp_path / "alpha-logistic-mini-quick/tables.md").read_text()
+    assert "Changed settings: iterations = 10" in (tmp_path / "alpha-logistic-mini-quick/tables.md").read_text()

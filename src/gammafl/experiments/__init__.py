@@ -1,1 +1,1 @@
-"""Grids of runs, what they come to, verdicts, and their pages."""
+"""Grids of runs, their results, the verdicts on claims, and the pages that show them."""

@@ -1,13 +1,13 @@
-"""A claim, and what our runs say to it.
+"""A claim, and the verdict that our runs give.
 
-A claim yields samples, a number a seed for each of its parts, and the limit that they must be above or below; the
-verdict is taken here, in one place and by the same rule for all:
+A claim has parts. Each part has one number for each seed, and a limit that these must be above or below. The same rule
+decides about all claims, and it is here:
 
-    holds                       every part's 95% interval lies on the right side of its limit. All parts must, so that
-                                nothing is to be corrected
-    does not hold               some part's mean lies on the wrong side, at 5% after Holm's correction for the parts,
-                                since any one of them refutes the claim
-    not decided at this noise   everything else; always with a single seed
+    holds                       the 95% interval of every part lies on the right side of its limit. Since all parts must
+                                hold, no correction for their number is needed
+    does not hold               the mean of some part lies on the wrong side, at the 5% level after Holm's correction
+                                for the number of parts, since any of them can refute the claim
+    not decided at this noise   everything else. A single seed decides nothing that was measured
 
 The constructors below make the usual claims: `beats`, `close_to`, `sends_less`, `grows_with`, `ratio_is` and
 `has_exponent`.
@@ -38,7 +38,7 @@ FAILS: Answer = "does not hold"
 OPEN: Answer = "not decided at this noise"
 
 Place = Mapping[str, str]
-"""Factor → level, of some factors."""
+"""Factor → level, for some of the factors."""
 Side = Literal["above", "below"]
 Printed = Callable[[Rows, Place, Place], float | None]
 """The paper's own number for a pair of places."""
@@ -48,8 +48,8 @@ Printed = Callable[[Rows, Place, Place], float | None]
 class Part:
     """One place where the claim must be true.
 
-    `samples` is seed → number; `exact` says that it is no measurement, so that one number decides. `paper` is the
-    paper's own number, where it prints one.
+    `samples` is seed → number. `exact` numbers are computed, not measured, so that a single one decides. `paper` is the
+    paper's own number, if it prints one.
     """
 
     label: str
@@ -77,7 +77,7 @@ class Claim:
     source: str
     parts: Callable[[Rows], Sequence[Part]]
     tasks: tuple[str, ...] = ()
-    """Only for these tasks; empty: for all."""
+    """The tasks that the claim is about; empty: all tasks."""
 
     def is_about(self, rows: Rows) -> bool:
         return not self.tasks or rows.task in self.tasks
@@ -101,9 +101,9 @@ class Judged:
         return f"{self.part.label}: {self.interval.mean:+.3g} {reach}{unit}{limit}{paper}{self._seeds()}"
 
     def _seeds(self) -> str:
-        """Where it is open, how many seeds would decide it, if mean and spread stay as they are.
+        """How many seeds would decide an open part, if mean and spread stay as they are.
 
-        Not where the part is decided alone, and open after the correction for all parts.
+        Empty if the part alone is decided, and only the correction for all parts leaves it open.
         """
         count = seeds_to_decide(self.part.values, self.part.limit)
         if self.answer != OPEN or self.interval.count < 2 or (count and count <= self.interval.count):
@@ -129,7 +129,7 @@ def judge(claim: Claim, rows: Rows) -> Verdict:
 
 
 def _judge_part(part: Part, corrected: float) -> Judged:
-    """`corrected` is the p of its being on the wrong side."""
+    """`corrected` is Holm's p-value of the test that the mean is on the wrong side."""
     values, sign = part.values, 1 if part.side == "above" else -1
     if part.exact and len(values) == 1:
         right = sign * (values[0] - part.limit) > 0
@@ -141,12 +141,12 @@ def _judge_part(part: Part, corrected: float) -> Judged:
 
 
 def verdicts(claims: Sequence[Claim], rows: Rows) -> list[Verdict]:
-    """Of the claims that are about the task of these rows."""
+    """The verdicts on those of `claims` that are about the task of `rows`."""
     return [judge(claim, rows) for claim in claims if claim.is_about(rows)]
 
 
 def lead(rows: Rows, first: Place, second: Place, key: str = "last_mean") -> Samples:
-    """How much better `first` is than `second`, seed by seed: in points of accuracy, or in perplexity or loss saved."""
+    """How much better `first` is than `second`, by seed: in points of accuracy, or in perplexity or loss saved."""
     return rows.gain(key) * (rows.by_seed(key, **first) - rows.by_seed(key, **second))
 
 
@@ -170,13 +170,16 @@ def beats(
 ) -> Claim:
     """`first` is better than each of `others` by `more_than`, at every level of the factors `by`.
 
+    sentence        the claim in words
+    source          where the paper makes it, or "ours"
     first, others   methods, or places in the grid
     by              factors; the claim must be true at each of their levels
-    key             the figure; "last_loss" is better when it is lower
-    more_than       in points of accuracy, or in the unit of the figure
+    key             the figure that is compared; "last_loss" is better when it is lower
+    more_than       the least lead, in points of accuracy or in the unit of the figure
     paper           the paper's own difference
-    name            how a part is called
-    only            only at these levels of `by`
+    name            makes the label of a part from its two places
+    only            restricts the factors `by` to these levels
+    tasks           the tasks that the claim is about; empty: all tasks
     """
 
     def parts(rows: Rows) -> list[Part]:
@@ -196,7 +199,7 @@ def beats(
 def _pairs(
     rows: Rows, first: str | Place, second: str | Place, by: Sequence[str], only: Place | None = None
 ) -> list[tuple[Place, Place, Place]]:
-    """A cell of the factors `by`, and both places in it; a place that is a word is a method."""
+    """For each cell of the factors `by`: the cell, and both places in it. A place that is a word is a method."""
     a, b = ({"method": place} if isinstance(place, str) else place for place in (first, second))
     return [(cell, {**a, **cell}, {**b, **cell}) for cell in (rows.cells(*by, **(only or {})) if by else [{}])]
 
@@ -204,12 +207,12 @@ def _pairs(
 def close_to(
     sentence: str, source: str, first: str | Place, second: str | Place, within: Mapping[str, float], **how: Any
 ) -> Claim:
-    """`first` loses at most `within` (task → points) to `second`; else as `beats`."""
+    """`first` loses at most `within` (task → points) to `second`. The other arguments are those of `beats`."""
     return beats(sentence, source, first, second, more_than=lambda rows: -within[rows.task], **how)
 
 
 def saved(ours: Samples, theirs: Samples) -> Samples:
-    """How much less the first are, as a percentage of the second."""
+    """By how many per cent `ours` are less than `theirs`."""
     return (ours / theirs).each(lambda share: 100 * (1 - share))
 
 
@@ -222,7 +225,7 @@ def sends_less(
     key: str = "value_bytes_per_client",
     paper: Printed = lambda rows, first, second: None,
 ) -> Claim:
-    """`first` sends less than `second`, as a percentage of the second."""
+    """`first` sends less than `second`. The evidence is the saving in per cent."""
 
     def parts(rows: Rows) -> list[Part]:
         return [
@@ -241,7 +244,7 @@ def sends_less(
 def grows_with(
     sentence: str, source: str, samples: Callable[[Rows], Mapping[str, Samples]], unit: str, name: str
 ) -> Claim:
-    """What `samples` gives, level → seed → number, grows from each level to the next."""
+    """The numbers that `samples` returns (level → seed → number) grow from each level to the next."""
 
     def parts(rows: Rows) -> list[Part]:
         steps = pairwise(samples(rows).items())
@@ -253,7 +256,10 @@ def grows_with(
 def ratio_is(
     sentence: str, source: str, ratios: Callable[[Rows], Mapping[str, Samples]], side: Side, limit: float = 1.0
 ) -> Claim:
-    """What `ratios` gives, part → seed → ratio, is on this side of `limit`; in log10, which is nearly normal."""
+    """The ratios that `ratios` returns (part → seed → ratio) are on `side` of `limit`.
+
+    They are judged by their log10, which is nearly normal.
+    """
 
     def parts(rows: Rows) -> list[Part]:
         logs = {name: {seed: math.log10(r) for seed, r in one.items() if r > 0} for name, one in ratios(rows).items()}
@@ -263,13 +269,13 @@ def ratio_is(
 
 
 def exponents(rows: Rows, key: Key, along: str, last: int = 0, **cell: str) -> Samples:
-    """Seed → p of `key` ∝ level^p, over the levels of the factor `along`, or the `last` of them."""
+    """Seed → p of `key` ∝ level^p, fitted over the levels of the factor `along`, or over the `last` of them."""
     levels = sorted(rows.levels.get(along, ()), key=float)[-last:]
     return slopes({level: rows.by_seed(key, **cell, **{along: level}) for level in levels})
 
 
 def slopes(levels: Mapping[str, Samples]) -> Samples:
-    """Seed → p of y ∝ level^p; `levels` are level → seed → y. Seeds with a y that is not above 0 are left out."""
+    """Seed → p of y ∝ level^p, where `levels` is level → seed → y. Seeds with a y of 0 or less are left out."""
     x = [float(level) for level in levels]
     fits = over_all(list(levels.values()), lambda y: slope(x, y) if min(y) > 0 else math.nan) if len(x) > 1 else {}
     return Samples({seed: fit for seed, fit in fits.items() if math.isfinite(fit)})
@@ -284,7 +290,7 @@ def has_exponent(
     paper: Callable[[Rows], float | None] = lambda rows: None,
     tasks: tuple[str, ...] = (),
 ) -> Claim:
-    """The fitted exponents, seed → p, are above and below these limits."""
+    """The exponents that `samples` returns (seed → p) are above and below the limits that `limits` returns."""
 
     def parts(rows: Rows) -> list[Part]:
         return [Part(name, samples(rows), side, limit, paper=paper(rows)) for side, limit in limits(rows).items()]

@@ -1,4 +1,4 @@
-"""Tables over rows, as data: which cells of the grid are its rows, and what its columns show of them."""
+"""Tables of a study as data: which places of the grid get a line, and what the columns show of them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from gammafl.experiments.claims import Place
 from gammafl.experiments.labels import label
 from gammafl.experiments.rows import Rows, Samples
 from gammafl.federated.units import show_bytes, show_metric
-from gammafl.report.tables import PICKED, TextTable, best_of
+from gammafl.report.tables import PICKED, SPREAD, TextTable, best_of
 
 Words = str | Callable[[Rows], str]
 """A text, or one that depends on the rows."""
@@ -39,7 +39,10 @@ class Column:
 
 @dataclass(frozen=True)
 class GridTable:
-    """A row for each place of the grid that the factors `by` span and that has runs; `name` is its first column."""
+    """A table with a line for each place of the grid that has runs. The grid is that of the factors `by`.
+
+    `name` makes the first column from a place, and `head` is its heading.
+    """
 
     by: Sequence[str]
     columns: Sequence[Column]
@@ -57,7 +60,7 @@ class GridTable:
 
 
 def mean_of_seeds(key: str, heading: Words, show: Callable[[float], str], **when: Callable[[Rows], bool]) -> Column:
-    """The mean of a figure over the seeds; '–' where there is none."""
+    """A column with the mean of a figure over the seeds; '–' where there is none."""
 
     def text(rows: Rows, cell: Place) -> str:
         samples = rows.by_seed(key, **cell)
@@ -67,12 +70,12 @@ def mean_of_seeds(key: str, heading: Words, show: Callable[[float], str], **when
 
 
 def size(key: str, heading: Words, **when: Callable[[Rows], bool]) -> Column:
-    """Bytes, the mean over the seeds."""
+    """A column of bytes: the mean over the seeds."""
     return mean_of_seeds(key, heading, show_bytes, **when)
 
 
 def spread(key: str, heading: Words, scale: float | None = None, digits: int = 2) -> Column:
-    """'82.91 ±0.31' over the seeds; by default in points where the metric is accuracy."""
+    """A column such as '82.91 ±0.31', over the seeds; by default in per cent if the metric is accuracy."""
 
     def show(rows: Rows, cell: Place) -> str:
         shown = (rows.scale if scale is None else scale) * rows.by_seed(key, **cell)
@@ -82,7 +85,7 @@ def spread(key: str, heading: Words, scale: float | None = None, digits: int = 2
 
 
 def metric(key: str, heading: Words) -> Column:
-    """'82.91% ±0.31' over the seeds: the metric with its unit."""
+    """A column such as '82.91% ±0.31', over the seeds: the metric with its unit."""
 
     def show(rows: Rows, cell: Place) -> str:
         shown = rows.scale * rows.by_seed(key, **cell)
@@ -92,18 +95,18 @@ def metric(key: str, heading: Words) -> Column:
 
 
 def with_spread(samples: Samples, show: Callable[[float], str], digits: int = 2) -> str:
-    """Mean and, of several, ± standard deviation."""
+    """The mean, with ± standard deviation if there are several samples."""
     text = show(samples.mean) if samples else "–"
     return text + (f" ±{stdev(samples.values()):.{digits}f}" if len(samples) > 1 else "")
 
 
 def best(rows: Rows) -> str:
-    """The heading of the best of all evaluations: with the number of evaluations it was picked from."""
+    """The heading of the best evaluation: it says how many evaluations a run has."""
     return best_of(row.figures.get("evaluations") for row in rows.finished if "final" in row.figures)
 
 
 def metric_name(rows: Rows, accuracy: str = "accuracy") -> str:
-    """What the metric is called at the head of a column."""
+    """The name of the metric in a column's heading."""
     return accuracy if rows.unit == "points" else rows.unit
 
 
@@ -113,5 +116,8 @@ READINGS = (
     spread("best", best),
     spread("averaged", "averaged model"),
 )
-"""What a run came to, in the four ways that a number in a paper may mean."""
-READINGS_NOTE = f"last: mean of the last evaluations; {PICKED}; averaged model: the server's; ± over seeds"
+"""Four results of a run. A paper that prints one number may mean any of them."""
+READINGS_NOTE = (
+    f"Last is the mean of a run's last evaluations. {PICKED}. Averaged model is the server's average over rounds."
+    f" {SPREAD}."
+)

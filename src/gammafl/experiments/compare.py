@@ -1,9 +1,9 @@
-"""All methods side by side: γ-FedHT decides how much is sent, Top-k gets the k that sends as many entries.
+"""`gammafl compare`: several methods on one task. A comparison is a study whose grid is made on the command line.
 
-This is the paper's equal traffic, its Top-(k_mean) (Table III); STC follows γ-FedHT-Q in the same way (Table
-IV). In measured bytes they differ by a few per cent, since positions that are spread evenly over the rounds
-cost more. HT keeps its calibrated λ, as in the paper, and FedAVG sends everything. A comparison is a study whose grid
-is made on the command line.
+γ-FedHT decides how many entries are sent, and Top-k gets the k that sends as many entries. This is the paper's equal
+traffic, its Top-(k_mean) (Table III). STC follows γ-FedHT-Q in the same way (Table IV). Their measured bytes differ by
+a few per cent, because positions that are spread evenly over the rounds take more bits. HT keeps its calibrated λ, as
+in the paper, and FedAVG sends everything.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,18 +24,18 @@ from gammafl.federated.records import Summary
 from gammafl.federated.units import show_duration, show_metric
 from gammafl.files.reading import checked
 from gammafl.methods.registry import entry_named, label_of, names, split_expression
-from gammafl.report.tables import PICKED, counts_of, times_less
+from gammafl.report.tables import PICKED, SPREAD, counts_of, times_less
 
 TARGET = "target"
 UP, DOWN, DENSE = "uplink_bytes_per_client", "downlink_bytes_per_client", "dense_bytes_per_client"
 
 
 def check_methods(methods: Sequence[str]) -> list[str]:
-    """`methods` in the order of the tables, with the leaders that the followers among them need."""
+    """Sorts `methods` in the order of the tables, and adds the methods that they follow. An unknown one is an error."""
     require(bool(methods), f"--methods needs at least one of {', '.join(names())}")
     for method in methods:
         if leader := entry_named(method).follows:
-            entry_named(leader)  # both are there, or one line says so
+            entry_named(leader)  # an `InputError` if it is not registered
     leaders = [leader for method in methods if (leader := leader_of(method)) and leader not in methods]
     order = [*names(), *(split_expression(method)[0] for method in methods)]
     return sorted(dict.fromkeys([*methods, *leaders]), key=lambda method: order.index(split_expression(method)[0]))
@@ -50,25 +50,25 @@ def comparison(base: Mapping[str, Any], methods: Sequence[str]) -> Study:
 
 
 def task_level(base: Mapping[str, Any]) -> Level:
-    """The task of a study that is made on the command line, with all that its methods share."""
+    """The task of a study that is made on the command line, with all settings that its methods share."""
     return Level(base["task"], {key: value for key, value in base.items() if key != "compression"})
 
 
 def method_settings(base: Mapping[str, Any], method: str, methods: Sequence[str]) -> dict[str, Any]:
-    """Those settings of methods in `base` that this one has; one that no method has is an error."""
+    """The compression settings in `base` that `method` has. A setting that none of `methods` has is an error."""
     given = dict(base.get("compression", {}))
     known = {m: entry_named(m).parameters for m in methods}
     for key in given:
         if not any(key in parameters for parameters in known.values()):
             options = dict.fromkeys(name for parameters in known.values() for name in parameters)
             raise InputError(
-                f"no compared method has a setting {key!r}{did_you_mean(key, options)}: {', '.join(options)}"
+                f"no compared method has a setting {key!r}{did_you_mean(key, options)}; they have {', '.join(options)}"
             )
     return {"method": method, "compression": {key: value for key, value in given.items() if key in known[method]}}
 
 
 def summaries_of(rows: Rows) -> list[Summary]:
-    """The summaries of the runs, in the order of the table; a method is called as it was asked for."""
+    """The summaries of the runs, in the order of the table. Each method has the name that the user gave."""
     made = []
     for method in rows.levels["method"]:
         for row in rows.pick(method=method):
@@ -78,12 +78,12 @@ def summaries_of(rows: Rows) -> list[Summary]:
 
 
 def with_target(rows: Rows, target: float | None) -> Rows:
-    """`rows`, whose table shows the seconds on the link until the metric reaches `target`."""
+    """`rows` with a target: their table then shows the seconds on the link until the metric reaches `target`."""
     return rows if target is None else replace(rows, settings={**rows.settings, TARGET: target})
 
 
 def target_of(rows: Rows) -> float | None:
-    """The metric that is to be reached on the link: as asked, or within 1% of FedAVG's. None without a link."""
+    """The metric that runs must reach on the link: the user's target, or within 1% of FedAVG's. None without a link."""
     dense = [row.figures["last_mean"] for row in rows.pick(method="fedavg")]
     if not _linked(rows) or not (dense or TARGET in rows.settings):
         return None
@@ -95,7 +95,7 @@ def _linked(rows: Rows) -> bool:
 
 
 def _time_to_target(rows: Rows, cell: Place) -> str:
-    """The mean over the seeds; '–' where one did not get there."""
+    """The mean time over the seeds; '–' if a seed did not reach the target."""
     target = target_of(rows)
     assert target is not None
     curves = [zip(row.curve["link_seconds"], row.curve["metric"], strict=True) for row in rows.pick(**cell)]
@@ -104,22 +104,22 @@ def _time_to_target(rows: Rows, cell: Place) -> str:
 
 
 def _full(rows: Rows) -> float:
-    """What FedAVG sends."""
+    """The bytes that a client sends with FedAVG."""
     dense = rows.by_seed(UP, method="fedavg")
     return dense.mean if dense else mean(row.figures[DENSE] for row in rows.finished)
 
 
 def _both_less(rows: Rows, cell: Place) -> str:
-    """Both directions against a FedAVG that sends everything both ways."""
+    """How many times fewer bytes both directions take than FedAVG, which sends everything both ways."""
     return times_less(2 * _full(rows), rows.by_seed(DOWN, **cell).mean + rows.by_seed(UP, **cell).mean)
 
 
 def _note(rows: Rows) -> str:
     pairs = [(method, entry_named(method).follows) for method in rows.levels["method"] if method in names()]
-    told = [f"; {label_of(method)} keeps as many entries as {label_of(leader)}" for method, leader in pairs if leader]
+    told = [f" {label_of(method)} keeps as many entries as {label_of(leader)}." for method, leader in pairs if leader]
     return (
-        f"{counts_of([len(rows.seeds)], 'seed')}, {rows.figure('iterations')} iterations; ± over seeds; {PICKED};"
-        f" uplink measured from encoded messages{''.join(told)}{'; time: of a virtual clock' if _linked(rows) else ''}"
+        f"{counts_of([len(rows.seeds)], 'seed')}, {rows.figure('iterations')} iterations. {SPREAD}. {PICKED}."
+        f" Uplink is measured from encoded messages.{''.join(told)}{' Times are by a virtual clock.' * _linked(rows)}"
     )
 
 
@@ -158,4 +158,4 @@ COMPARE = Study(
     charts=(training_chart("comparison", "methods side by side"),),
     alone=True,
 )
-"""What the rows of any comparison say; `comparison` gives it a grid."""
+"""The table and the chart of every comparison. The function `comparison` gives it a grid."""

@@ -1,6 +1,6 @@
-"""What a study is: factors whose levels make a grid, claims, tables and charts. All data.
+"""A study as data: factors whose levels make a grid, claims, tables and charts.
 
-`compare`, `pareto` and the figures and tables of the paper are studies; the task is a factor like any other.
+`compare`, `pareto` and the figures and tables of the paper are studies. The task is a factor like any other.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,16 +23,16 @@ Settings = Mapping[str, Any]
 Cell = Mapping[str, str]
 """Factor → level."""
 TASK = "task"
-"""The factor whose levels have a directory of results each."""
+"""The name of the task's factor. Each of its levels has its own directory of results."""
 
 
 @dataclass(frozen=True)
 class Level:
     """One setting of a factor.
 
-    where     level of another factor → further settings, in the cells that have both
+    where     level of another factor → further settings, in the cells that have both levels
     quick     further settings of --quick
-    follows   another level of the same factor: this one keeps as many entries an upload as that one did
+    follows   another level of the same factor; this level keeps as many entries per upload as that one did
     """
 
     name: str
@@ -42,7 +42,7 @@ class Level:
     follows: str | None = None
 
     def own_keys(self) -> set[str]:
-        """The settings that are this level's, so that nothing else may change them."""
+        """The keys that this level sets. Nothing else may change them."""
         tables = [self.settings, *self.where.values()]
         return {key for table in tables for key in flat(table)} | ({"compression.k"} if self.follows else set())
 
@@ -52,7 +52,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Factor:
-    """What varies. `usual` are the levels that are run unless others are asked for, `quick` those of --quick."""
+    """What a study varies. `usual` are the levels that run by default (empty: all), `quick` those of --quick."""
 
     name: str
     levels: tuple[Level, ...]
@@ -73,13 +73,13 @@ class Factor:
         chosen = [self.level(name) for name in names]
         for level in chosen:
             if level.follows and level.follows not in names:
-                raise InputError(f"{level.name} keeps as many entries as {level.follows}: ask for both of them")
+                raise InputError(f"{level.name} keeps as many entries as {level.follows}; ask for both of them")
         return replace(self, levels=tuple(level for level in self.levels if level in chosen))
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A place in the grid with a seed: the run that belongs there, before its directory is known."""
+    """A run of the grid before its directory is known: its cell, its seed, and its leader's cell if it has a leader."""
 
     cell: tuple[tuple[str, str], ...]
     seed: int
@@ -88,14 +88,14 @@ class Trial:
 
 
 class StudyJob(Protocol):
-    """What a study runs: something with a directory, that knows whether it is finished. Rows have no cell yet."""
+    """A run of a study, with its directory. The rows that it returns have no cell yet."""
 
     @property
     def path(self) -> Path: ...
 
     @property
     def config_digest(self) -> str:
-        """Of all that its result depends on."""
+        """A digest of everything that the result depends on."""
         ...
 
     def run(self, progress: Progress) -> Row: ...
@@ -104,20 +104,20 @@ class StudyJob(Protocol):
 
 
 MakeJob = Callable[[Trial, Row | None, Path, Path | None], StudyJob]
-"""Trial, its leader's row, directory of runs, directory of data → something to run."""
+"""(trial, row of its leader, directory of runs, directory of data) → the job."""
 
 
 @dataclass(frozen=True)
 class Study:
     """A question to a grid of runs: a figure or table of the paper, a comparison, or one of your own.
 
-    settings   of all runs, over the task's preset; `quick` are those of --quick
-    tables     rows → a table; None where there is nothing to show
-    charts     likewise
-    where      which cells are run; all by default
-    make_job   turns a trial into something to run; None: a training run
-    run_by     the command that runs a study of which the package only reads results
-    alone      made on the command line: its results are in the very directory that was asked for, and replace others
+    settings   settings of all runs, which win over the task's own; `quick` are further ones of --quick
+    tables     functions from rows to a table, or to None if there is nothing to show
+    charts     the same for charts
+    where      whether a cell is run; by default all are
+    make_job   makes the job of a trial; None: a training run
+    run_by     the command that runs the study, if the package only reads its results
+    alone      whether the study is made on the command line: then its results go into --out itself and replace others
     """
 
     name: str
@@ -141,14 +141,14 @@ class Study:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The tasks that are run unless others are asked for."""
+        """The tasks that run by default."""
         factor = self.factor(TASK)
         return (factor.usual or tuple(factor.names)) if factor else ()
 
     def check_changes(self, changes: Settings) -> None:
-        """Refuses a --set of what the study itself varies: its rows would not be what they are called."""
+        """Refuses a --set of a setting that the study itself varies: its rows would have wrong names."""
         if changes and self.make_job is not None:
-            raise InputError(f"{self.name} trains no task, so that there is nothing to --set")
+            raise InputError(f"{self.name} trains no task, so it has no settings; leave out --set and --preset")
         for key in flat(changes):
             if key in ("seed", "task"):
                 option = {"seed": "--seeds", "task": "--task"}[key]
@@ -156,16 +156,18 @@ class Study:
             for factor in (factor for factor in self.factors if factor.name != TASK):
                 if any(_overlap(key, own) for level in factor.levels for own in level.own_keys()):
                     raise InputError(
-                        f"{self.name} compares different settings of {key} ({factor.name}), so that --set can't change"
-                        f" it; choose among them with --only {factor.name}={','.join(factor.names[:2])}"
+                        f"{self.name} compares different settings of {key} ({factor.name}), so --set can't change it;"
+                        f" choose among them with --only {factor.name}={','.join(factor.names[:2])}"
                     )
 
     def restricted(self, only: Mapping[str, Sequence[str]], quick: bool) -> "Study":
-        """With the levels that `only` asks for (factor → levels), or those of --quick, or the usual ones."""
+        """The study with fewer levels: those of `only` (factor → levels), else of --quick, else the usual ones."""
         names = [factor.name for factor in self.factors]
         for name in only:
             if name not in names:
-                raise InputError(f"{self.name} has no factor {name!r}{did_you_mean(name, names)}: {', '.join(names)}")
+                raise InputError(
+                    f"{self.name} has no factor {name!r}{did_you_mean(name, names)}; it has {', '.join(names)}"
+                )
         chosen = {f.name: only.get(f.name) or (quick and f.quick) or f.usual for f in self.factors}
         return replace(self, factors=tuple(f.only(chosen[f.name]) if chosen[f.name] else f for f in self.factors))
 
@@ -184,6 +186,6 @@ class Study:
 
 
 def _overlap(changed: str, own: str) -> bool:
-    """Whether a change of one setting touches the other; a table of another kind replaces all that was in it."""
+    """Whether changing the key `changed` affects the key `own`. A new `kind` replaces its whole table."""
     table = changed.removesuffix("kind") if changed.endswith(".kind") else f"{changed}."
     return changed == own or own.startswith(table) or changed.startswith(f"{own}.")

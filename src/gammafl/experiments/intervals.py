@@ -1,7 +1,7 @@
-"""How sure several seeds make us: Student's interval of a mean, its test, and Holm's correction for many tests.
+"""Statistics over seeds: Student's interval of a mean, its test, and Holm's correction for many tests.
 
-With three seeds a bootstrap would resample three numbers, and its interval would be far too short; Student's t knows
-how little three numbers say about their own spread.
+With three seeds, a bootstrap would resample three numbers, and its interval would be far too short. Student's t takes
+into account how little three numbers say about their own spread.
 """
 
 import math
@@ -17,7 +17,7 @@ MOST_SEEDS = 1000
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with the interval that covers the true one with 95% confidence; unbounded for a single value."""
+    """A mean with its 95% confidence interval. The interval of a single value is unbounded."""
 
     mean: float
     low: float
@@ -26,7 +26,7 @@ class Interval:
 
     @property
     def band(self) -> tuple[float, float]:
-        """From low to high; of a single value the value itself."""
+        """(low, high), or (mean, mean) for a single value."""
         return (self.low, self.high) if self.count > 1 else (self.mean, self.mean)
 
     def text(self, digits: str) -> str:
@@ -35,7 +35,7 @@ class Interval:
 
 
 def interval(values: Collection[float]) -> Interval:
-    """The interval of the mean of independent `values`, which are roughly normal.
+    """The interval of the mean of `values`, which must be independent and roughly normal.
 
     >>> one = interval([0.9, 1.0, 1.1])
     >>> round(one.low, 3), round(one.high, 3)
@@ -47,16 +47,16 @@ def interval(values: Collection[float]) -> Interval:
     mean = float(np.mean([*values]))
     if count == 1 or not math.isfinite(mean):
         return Interval(mean, -math.inf, math.inf, count)
-    from scipy.special import stdtrit  # scipy.stats.t.ppf, without the second that scipy.stats takes to load
+    from scipy.special import stdtrit  # equals scipy.stats.t.ppf, but loads a second faster
 
     half = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2)) * _error(values)
     return Interval(mean, mean - half, mean + half, count)
 
 
 def seeds_to_decide(values: Collection[float], limit: float) -> int | None:
-    """How many values would put the interval on one side of `limit`, if mean and spread stay as they are.
+    """How many values would put the interval on one side of `limit`, if their mean and spread stay as they are.
 
-    None where that can't be told, of a single value, and where not even `MOST_SEEDS` would.
+    None for a single value, which has no spread, and if not even `MOST_SEEDS` values would do.
 
     >>> seeds_to_decide([0.0, 1.0, 2.0], 0.0), seeds_to_decide([0.0, 1.0, 2.0], 1.0)
     (7, None)
@@ -72,10 +72,10 @@ def seeds_to_decide(values: Collection[float], limit: float) -> int | None:
 
 
 def p_value(values: Collection[float], limit: float, side: Literal["above", "below"]) -> float:
-    """Of Student's test that the mean of `values` is on this side of `limit`: at 5% as the 95% interval decides.
+    """The p-value of Student's test that the mean of `values` is on `side` of `limit`.
 
-    Half of 5% is on either side of an interval, so that the p of one side is doubled; 1 on the other side, and where
-    the values can't say.
+    It is below 5% if and only if the whole 95% interval is on this side. The interval leaves out 2.5% at each end, so
+    the p-value of one side is doubled. It is 1 if the mean is on the other side, or if there are fewer than two values.
 
     >>> p_value([0.9, 1.0, 1.1], 0.0, "above") < 0.05, p_value([0.9, 1.0, 1.1], 0.0, "below")
     (True, 1.0)
@@ -110,5 +110,5 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> float:
-    """p of the least-squares line log y = p·log x + c."""
+    """The slope p of the least-squares line log y = p·log x + c."""
     return float(np.polyfit(np.log(np.asarray(x, float)), np.log(np.asarray(y, float)), 1)[0])

@@ -1,4 +1,4 @@
-"""What methods and other levels are called."""
+"""The labels of methods and of other levels."""
 
 from gammafl.methods.registry import label_of, names
 
@@ -6,7 +6,11 @@ PER_TENSOR = " per tensor"
 
 
 def label(method: str) -> str:
-    """'Top-k per tensor' for 'top-k per tensor', 'Top-k, equal traffic' for 'top-k, equal traffic'."""
+    """The label of a level.
+
+    >>> label("top-k per tensor"), label("top-k, equal traffic"), label("1%")
+    ('Top-k per tensor', 'Top-k, equal traffic', '1%')
+    """
     for mark in (PER_TENSOR, ", "):
         base, there, rest = method.partition(mark)
         if there and base in names():

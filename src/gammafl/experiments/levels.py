@@ -1,4 +1,4 @@
-"""Factors that many studies have: tasks, the methods at equal traffic, and #C; and what a preset makes of them."""
+"""Factors that many studies share: tasks, methods at equal traffic, and #C. Also how a preset changes them."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,12 +23,13 @@ QUICK: dict[str, dict[str, Any]] = {
     },
     "gpt2-tiny-sotu": {"iterations": 10, "evaluation": {"every": 1, "samples": 20}},
 }
-"""Task → what --quick means for it; all others have `USUALLY_QUICK` alone."""
+"""Task → its own settings of --quick, which win over those of the study. Other tasks have only those of the study."""
 USUALLY_QUICK: dict[str, Any] = {"iterations": 100, "evaluation": {"every": 2, "last": 3, "samples": 500}}
+"""The settings of --quick in most studies."""
 
 
 def tasks(*usual: str, further: tuple[str, ...] = (), where: Mapping[str, Mapping[str, Any]] | None = None) -> Factor:
-    """The tasks that are run unless others are asked for, and `further` ones. `where` is task → settings."""
+    """The factor of tasks: `usual` ones run by default, `further` ones on request. `where` is task → settings."""
     settings = where or {}
     return Factor(
         TASK,
@@ -38,9 +39,10 @@ def tasks(*usual: str, further: tuple[str, ...] = (), where: Mapping[str, Mappin
 
 
 def methods(*chosen: str, quick: tuple[str, ...] = ()) -> Factor:
-    """Methods at equal traffic; 'top-k per tensor' is Top-k of each tensor.
+    """The factor of methods at equal traffic. 'top-k per tensor' applies Top-k to each tensor on its own.
 
-    Top-k keeps as many entries as γ-FedHT, if that is among them; so do others whose card names a leader.
+    If the card of a method names a leader that is also `chosen`, the method keeps as many entries as this leader. So
+    Top-k follows γ-FedHT.
     """
     levels = []
     for name in chosen:
@@ -52,21 +54,22 @@ def methods(*chosen: str, quick: tuple[str, ...] = ()) -> Factor:
 
 
 def leader_of(method: str) -> str | None:
-    """The method that decides how many entries `method` keeps; None if it does itself, or was told."""
+    """The method that decides how many entries `method` keeps. None if it has no leader, or sets its own k or keep."""
     name, settings = split_expression(method)
     return None if settings.keys() & {"k", "keep"} else entry_named(name).follows
 
 
 def classes(*counts: int, quick: tuple[str, ...] = ("2",)) -> Factor:
-    """#C."""
+    """The factor #C: how many classes a client's samples have."""
     levels = (Level(str(c), {"partition": {"kind": "labels", "classes": c}}) for c in counts)
     return Factor("classes", tuple(levels), quick=quick)
 
 
 def in_preset(study: Study, name: str) -> Study:
-    """`study` in a preset: under the levels, which say what they differ in.
+    """Applies a preset to `study`. The settings of the study and of its levels win over those of the preset.
 
-    What it says of methods goes to those that are a level. Where one is there in both scopes, each keeps its own.
+    The preset's settings for single methods go to the levels of these methods. A factor that also has methods per
+    tensor does not take them, because its levels already differ in the scope.
     """
     preset = preset_named(name)
     study.check_changes({key: value for key, value in flat(preset.settings).items() if not key.endswith(".kind")})

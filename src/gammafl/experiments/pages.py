@@ -20,20 +20,20 @@ from gammafl.files.atomic import write_atomically
 from gammafl.files.disk_errors import storing
 from gammafl.methods.registry import label_of
 from gammafl.report.page import SIGNS, ClaimCard, Section, render
-from gammafl.report.tables import PICKED, TextTable, counts_of
+from gammafl.report.tables import PICKED, SPREAD, TextTable, counts_of
 from gammafl.runs.directory import RunDirectory
 
 CONVERT = "python tools/convert_study_json.py"
 POINTS = 300
-"""Points of a run's curve on a page of its own, at the most."""
+"""The largest number of points in a curve on the page of a single run."""
 COMMON = ("iterations", "rounds", "clients", "participants", "dim")
-"""Key figures that belong to what was run, not to what came out."""
+"""Key figures that describe the setting of a run and not its result."""
 PARTS_OPEN = 4
-"""Parts of a claim that a page shows without being asked for."""
+"""The parts of a claim are folded if there are more than this. A click opens them."""
 
 
 def write_page(paths: Sequence[Path], out: Path, studies: Studies) -> None:
-    """The directories `paths` as one page, in their order; single runs are shown together, a section a task."""
+    """Writes a page about the directories `paths`, in their order. Single runs come last, with a section per task."""
     sections = sections_of(paths, studies)
     title = sections[0].title if len(sections) == 1 else f"gammafl: {len(sections)} results"
     page = render(title, sections).encode()
@@ -56,12 +56,12 @@ def is_run(path: Path) -> bool:
 
 
 def need_rows(path: Path, nothing: str) -> None:
-    """An error of one line where there are no rows; `nothing` is what the directory does not hold either."""
+    """Raises an `InputError` if `path` has no rows.jsonl; `nothing` says in the message what is missing."""
     if (path / FILE).exists():
         return
     if (path / "study.json").exists():
-        how = f"in a clone of the repository, make rows of its study.json with: {CONVERT} {path}"
-        raise InputError(f"{path} is of gammafl 0.1; {how}")
+        how = f"in a clone of the repository, convert its study.json with: {CONVERT} {path}"
+        raise InputError(f"{path} was written by gammafl 0.1; {how}")
     raise InputError(f"{path} holds {nothing}")
 
 
@@ -104,12 +104,12 @@ def _card(verdict: Verdict) -> ClaimCard:
 
 
 def _wanted(part: Part) -> str:
-    """Where the text of a part does not say it."""
+    """The limit of a part, if the text of the part does not say it."""
     return "" if part.limit and not part.exact else f", wanted {part.side} {part.limit:g}"
 
 
 def runs_table(rows: Sequence[Row]) -> TextTable:
-    """A line a run, so that nothing hides in a mean."""
+    """A table with a line for each run: a mean can hide a bad run."""
     lines = []
     for row in rows:
         sent = row.figures.get("uplink_bytes_per_client")
@@ -122,7 +122,7 @@ def runs_table(rows: Sequence[Row]) -> TextTable:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A run as it is on disk; as long as it is not finished, its row has no results."""
+    """A run as it is on disk. The row of an unfinished run has no results."""
 
     path: Path
     config: AnyConfig
@@ -134,26 +134,27 @@ def load(path: Path) -> Loaded:
     config, summary = directory.config(), directory.summary()
     try:
         records = directory.records()
-        dim = summary.dim if summary else math.nan  # what was kept is known only as a fraction of a known d
+        dim = summary.dim if summary else math.nan  # without d, the kept fraction is not known
         curve = training_curve(records, dim, POINTS) if records else {}
     except InputError:
         raise
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{directory.ledger_file} is damaged ({type(error).__name__}: {error})") from None
+        what = f"{directory.ledger_file} is damaged ({type(error).__name__}: {error})"
+        raise InputError(f"{what}; remove {path} to run it again") from None
     shared = {key: getattr(config, key) for key in ("iterations", "clients", "participants")}
     figures = {**shared, **(summary.table() if summary else {})}
     return Loaded(path, config, Row(path.name, {TASK: config.task}, config.seed, figures, curve))
 
 
 def run_sections(paths: Sequence[Path]) -> list[Section]:
-    """A section a task. Runs that differ in nothing but the seed are one curve."""
+    """A section for each task. Runs that differ only in their seed share one curve."""
     runs = [load(path) for path in paths]
     tasks = dict.fromkeys(run.config.task for run in runs)
     return [_runs_section(task, [run for run in runs if run.config.task == task]) for task in tasks]
 
 
 def _runs_section(task: str, runs: Sequence[Loaded]) -> Section:
-    """Runs as a study whose only factor is what they are called."""
+    """Shows runs as a study whose only factor is the label of the run."""
     labels = _labels(runs)
     known = [run.row.figures for run in runs if "metric" in run.row.figures]
     metric = known[0]["metric"] if known else "metric"
@@ -168,20 +169,20 @@ def _runs_section(task: str, runs: Sequence[Loaded]) -> Section:
     return replace(
         section,
         title=f"{levels[0]} on {task}" if len(levels) == 1 else f"Runs on {task}",
-        warning=f"{unfinished} of {len(runs)} runs are not finished: this is what they came to so far."
+        warning=f"{unfinished} of {len(runs)} runs are not finished: this page shows their results so far."
         if unfinished
         else "",
-        facts=section.facts[1:],  # they are no study
+        facts=section.facts[1:],  # without the study's name: single runs have none
         details=[("Configuration", "\n".join(configurations))],
     )
 
 
 def _labels(runs: Sequence[Loaded]) -> list[str]:
-    """What each run is called: the method and in what else the runs differ."""
+    """The label of each run: its method, and its value of each other setting in which the runs differ."""
     tables = [result_settings(run.config) for run in runs]
     keys = dict.fromkeys(key for table in tables for key in table)
     differing = [key for key in keys if len({repr(table.get(key)) for table in tables}) > 1]
-    silent = {"seed", "method", *DIGESTS}  # a seed may bring its own data and initial weights
+    silent = {"seed", "method", *DIGESTS}  # each seed may have its own data and initial weights, and so its own digests
     labels: list[str] = []
     seen: set[tuple[str, int]] = set()
     for run, table in zip(runs, tables, strict=True):
@@ -189,7 +190,7 @@ def _labels(runs: Sequence[Loaded]) -> list[str]:
         words = [f"{key.rpartition('.')[2]} {table[key]}" for key in others]
         label = ", ".join([label_of(run.config.method), *words])
         if (label, run.config.seed) in seen:
-            label = f"{label}, {run.path.name}"  # the same seed again: other data or another model
+            label = f"{label}, {run.path.name}"  # two runs with one label and seed: they differ in data or model
         seen.add((label, run.config.seed))
         labels.append(label)
     return labels
@@ -211,7 +212,7 @@ RUNS = Study(
                 mean_of_seeds("kept_fraction", "kept", lambda kept: f"{100 * kept:.3f}%"),
                 size("uplink_bytes_per_client", "uplink per client"),
             ),
-            f"{PICKED}; uplink measured from encoded messages; ± over seeds",
+            f"{PICKED}. Uplink is measured from encoded messages. {SPREAD}.",
             name=lambda cell: cell["run"],
             title="Runs",
         ),

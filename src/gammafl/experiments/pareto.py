@@ -1,8 +1,8 @@
-"""Which method needs the fewest bytes for an accuracy? Methods × kept fractions, in measured bytes, over seeds.
+"""`gammafl pareto`: which method needs the fewest bytes for an accuracy? Each method runs at several kept fractions.
 
-A point is a method at one kept fraction. It is dominated if another one is at least as accurate for at most as many
-bytes. A point is within x points of FedAVG if the paired difference says so at 5%, after Holm's correction for all
-points of the grid.
+A point is a method at one kept fraction, with its accuracy and its measured bytes over the seeds. A point is dominated
+if another one is at least as accurate, takes at most as many bytes, and is better in one of the two. A point is within
+x percentage points of FedAVG if the paired difference shows it at the 5% level, after Holm's correction for all points.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,9 +27,9 @@ from gammafl.report.lines import Axis, Line, lines_panel
 from gammafl.report.tables import TextTable, times_less
 
 DENSE, HALF = "fedavg", "fedavg:values=f16"
-"""What the others are measured by: everything is sent, with 32 or with 16 bits a value."""
+"""The references: FedAVG sends every entry, with 32 or with 16 bits per value."""
 OWN = "its own"
-"""The level of methods that have nothing to go through."""
+"""The only level of a method that has no range of settings."""
 WITHIN = 0.5
 UP, DOWN = "uplink_bytes_per_client", "downlink_bytes_per_client"
 ACCURACIES = {"last_mean": "last", "averaged": "averaged model"}
@@ -50,9 +50,9 @@ SIZES: dict[str, tuple[Key, str, str]] = {
 
 
 def levels_of(method: str, keeps: Sequence[float] = ()) -> list[Level]:
-    """What a method is run at: `keeps`, or the range of the first setting on its card; its own where there is none.
+    """The levels at which a method runs: `keeps`, or the range of the first setting on its card, or `OWN` without one.
 
-    A setting that its expression has fixed is not gone through.
+    A setting that the method's expression fixes is not varied.
 
     >>> [level.name for level in levels_of("top-k")], [level.name for level in levels_of("top-k:k=50")]
     (['0.001', '0.003', '0.01', '0.03'], ['its own'])
@@ -71,7 +71,7 @@ def levels_of(method: str, keeps: Sequence[float] = ()) -> list[Level]:
 def pareto(base: Mapping[str, Any], methods: Sequence[str], keeps: Sequence[float] = ()) -> Study:
     """The study of `methods`, each over its range, on the configuration `base`, which names the task.
 
-    `keeps` are the kept fractions of all that have one, instead of those of their cards. FedAVG is always there.
+    `keeps` replaces the kept fractions on the cards of all methods that have one. FedAVG is always in the study.
     """
     for keep in keeps:
         require(0 < keep <= 1, f"--keep takes fractions above 0 and up to 1, got {keep:g}")
@@ -93,30 +93,30 @@ def pareto(base: Mapping[str, Any], methods: Sequence[str], keeps: Sequence[floa
 
 
 def _order(level: Level) -> tuple[int, float]:
-    """Kept fractions, then other settings, then what has neither."""
+    """The sort key of a level: kept fractions come first, then other settings, then `OWN`."""
     kept = float(level.settings["keep"]) if "keep" in level.settings else 0.0
     return (2 if level.name == OWN else 1 if not kept else 0, kept)
 
 
 def setting_of(level: str) -> str:
-    """A level as a setting: 'keep=0.01', 'clip=2.5'; empty for what has none."""
+    """The setting of a level, such as 'keep=0.01' or 'clip=2.5'; empty for `OWN`."""
     return "" if level == OWN else level if "=" in level else f"keep={level}"
 
 
 def named(cell: Place) -> str:
-    """'Top-k, keep=0.01'."""
+    """The name of a point, such as 'Top-k, keep=0.01'."""
     return ", ".join(filter(None, (label(cell["method"]), setting_of(cell["keep"]))))
 
 
 @dataclass(frozen=True)
 class Point:
-    """A method at one kept fraction: what it costs, and how far it is from FedAVG by one kind of accuracy."""
+    """A method at one kept fraction: its sizes, its accuracy of one kind, and how far that is from FedAVG's."""
 
     cell: Place
     sizes: Mapping[str, float]
     reach: Interval
     gap: Samples
-    """How much better than FedAVG, seed by seed; in points where the metric is accuracy."""
+    """How much better it is than FedAVG, for each seed; in percentage points if the metric is accuracy."""
 
     @property
     def is_dense(self) -> bool:
@@ -124,7 +124,7 @@ class Point:
 
 
 def points(rows: Rows, accuracy: str) -> list[Point]:
-    """All points of the grid that have this kind of accuracy."""
+    """All points of the grid whose runs have this kind of accuracy."""
     made = []
     for cell in rows.cells("method", "keep"):
         if values := rows.scale * rows.by_seed(accuracy, **cell):
@@ -136,7 +136,7 @@ def points(rows: Rows, accuracy: str) -> list[Point]:
 
 
 def dominated(point: Point, others: Sequence[Point], size: str, higher_is_better: bool) -> bool:
-    """Whether another point is at least as good for at most as much, and better in one of the two."""
+    """Whether another point has at least this accuracy for at most this size, and is better in one of the two."""
     sign = 1 if higher_is_better else -1
     both = [other for other in others if size in other.sizes and size in point.sizes]
     gains = [(sign * (other.reach.mean - point.reach.mean), point.sizes[size] - other.sizes[size]) for other in both]
@@ -144,7 +144,7 @@ def dominated(point: Point, others: Sequence[Point], size: str, higher_is_better
 
 
 def judged(everything: Sequence[Point], within: float) -> list[tuple[Point, str, float]]:
-    """Each point but FedAVG's own, whether it is within so many points of FedAVG, and Holm's p of that."""
+    """For each point but FedAVG's: is it within `within` percentage points of FedAVG? With its corrected p-value."""
     candidates = [point for point in everything if not point.is_dense]
     inside = holm([p_value(point.gap.values(), -within, "above") for point in candidates])
     outside = holm([p_value(point.gap.values(), -within, "below") for point in candidates])
@@ -158,7 +158,7 @@ def _within(rows: Rows) -> float:
 
 
 def fewest_bytes(accuracy: str, rows: Rows) -> TextTable | None:
-    """For each method the point of fewest bytes that is within so many points of FedAVG, cheapest first."""
+    """The table of the cheapest point of each method that is near enough to FedAVG, cheapest method first."""
     everything = points(rows, accuracy)
     dense = next((point for point in everything if point.is_dense), None)
     candidates = judged(everything, _within(rows))
@@ -183,13 +183,14 @@ def fewest_bytes(accuracy: str, rows: Rows) -> TextTable | None:
         f" {rows.seeds_in_words()}",
         columns,
         [*best.values(), *([label(method), *none] for method in others)],
-        f"paired over seeds, Student's t, Holm's correction for {len(candidates)} points; less: than FedAVG, which"
-        f" sends {show_bytes(dense.sizes['up'])} and is at {dense.reach.mean:.2f} [{low:.2f}, {high:.2f}]",
+        "The difference is paired over seeds and judged by Student's t, with Holm's correction for"
+        f" {len(candidates)} points. Less up and less both compare with FedAVG, which sends"
+        f" {show_bytes(dense.sizes['up'])} and is at {dense.reach.mean:.2f} [{low:.2f}, {high:.2f}].",
     )
 
 
 def _verdict(rows: Rows, cell: Place) -> str:
-    """Of the raw accuracy of one point."""
+    """Whether one point is near enough to FedAVG, by its mean of the last evaluations."""
     known = judged(points(rows, "last_mean"), _within(rows))
     return next((answer for point, answer, _ in known if point.cell == cell), "–")
 
@@ -201,7 +202,7 @@ def _dominated(rows: Rows, cell: Place) -> str:
 
 
 def _panel(rows: Rows, accuracy: str) -> Panel | None:
-    """One line a method from its smallest to its largest kept fraction; FedAVG as lines to its points."""
+    """A line for each method, from its smallest to its largest kept fraction. FedAVG's lines are horizontal."""
     everything = points(rows, accuracy)
     if not everything:
         return None
@@ -211,7 +212,7 @@ def _panel(rows: Rows, accuracy: str) -> Panel | None:
     for method, look in looks_of(list(rows.levels["method"])).items():
         if not (own := [point for point in everything if point.cell["method"] == method]):
             continue
-        reference = len(own) == 1 and own[0].cell["keep"] == OWN  # a line to its only point, for all others
+        reference = len(own) == 1 and own[0].cell["keep"] == OWN  # a horizontal line to the only point
         drawn = [replace(own[0], sizes=least), *own] if reference else own
         bands = [point.reach.band for point in drawn]
         grey = {key: [dominated(p, everything, key, rows.higher_is_better) for p in own] for key in sizes}
@@ -255,9 +256,9 @@ PARETO = Study(
                 Column("dominated", _dominated),
                 Column(lambda rows: f"within {_within(rows):g} of FedAVG", _verdict),
             ),
-            f"{READINGS_NOTE}; bytes are measured from encoded messages, of a client"
-            " that takes part in every round. Dominated, and within (at 5% after Holm): by the last accuracy and the"
-            " bytes of both ways",
+            f"{READINGS_NOTE} Bytes are measured from encoded messages, for a client that takes part in every round."
+            " Both verdicts are about the mean of the last evaluations: dominated compares the bytes of both ways,"
+            " and within is decided at the 5% level after Holm's correction.",
             head="method",
             name=named,
             title=lambda rows: f"all points: {rows.task}, {rows.seeds_in_words()}",
@@ -268,4 +269,4 @@ PARETO = Study(
     seeds=(0, 1, 2, 3, 4),
     alone=True,
 )
-"""What the rows of any such study say; `pareto` gives it a grid."""
+"""The tables and the chart of every such study. The function `pareto` gives it a grid."""

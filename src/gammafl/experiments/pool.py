@@ -1,4 +1,4 @@
-"""Independent runs side by side: one process a run, one thread each, with the progress of all in one place."""
+"""Runs independent jobs in parallel processes, each with one thread, and shows the progress of all in one place."""
 
 import gc
 import multiprocessing as mp
@@ -19,7 +19,7 @@ from gammafl.runs.progress import Progress, Status
 
 Submit = Callable[[StudyJob], Future[Row]]
 Show = Callable[[], None]
-"""Passes on what jobs have reported since it was last called."""
+"""Forwards what the jobs have reported since the last call."""
 
 
 def run_jobs(
@@ -29,10 +29,10 @@ def run_jobs(
     progress: Progress,
     give_up: Callable[[Any, DivergedError], None],
 ) -> None:
-    """All of `jobs`, and what follows from them, `workers` at a time.
+    """Runs all of `jobs`, and the jobs that follow from them, `workers` at a time.
 
-    follow    what a finished job, with its row, makes possible; it is run before the others that are left
-    give_up   hears of a job whose training diverged; the others go on
+    follow    takes a finished job and its row, and returns the jobs that can start now; they run before those left
+    give_up   takes a job whose training diverged, and the error; the other jobs go on
     """
     left, running = list(jobs), dict[Future[Row], StudyJob]()
     with _processes(workers, progress) if workers > 1 else _this_process(progress) as (submit, show):
@@ -49,12 +49,12 @@ def run_jobs(
                 except DivergedError as error:
                     give_up(job, error)
                 except BrokenProcessPool:
-                    raise ProcessDiedError(f"the process of {job.path} died, perhaps for want of memory") from None
+                    raise ProcessDiedError(f"the process of {job.path} died; perhaps the memory was full") from None
 
 
 @contextmanager
 def _this_process(progress: Progress) -> Iterator[tuple[Submit, Show]]:
-    """With one thread, so that one job takes one core."""
+    """Runs jobs in this process, with one thread, so that a job takes one core."""
 
     def submit(job: StudyJob) -> Future[Row]:
         future = Future[Row]()
@@ -74,7 +74,7 @@ def _this_process(progress: Progress) -> Iterator[tuple[Submit, Show]]:
 
 @contextmanager
 def _processes(workers: int, progress: Progress) -> Iterator[tuple[Submit, Show]]:
-    context = mp.get_context("spawn")  # a fork would copy torch's and numba's threads half
+    context = mp.get_context("spawn")  # a fork would copy the state of torch's and numba's threads without the threads
     events: mp.Queue[str | Status] = context.Queue()
     pool = ProcessPoolExecutor(workers, context, _start_worker, (events,))
     said: set[str] = set()
@@ -82,7 +82,7 @@ def _processes(workers: int, progress: Progress) -> Iterator[tuple[Submit, Show]
         yield lambda job: pool.submit(_work, job), lambda: _show(events, progress, said)
         _show(events, progress, said)
     except BaseException:
-        for process in list(pool._processes.values()):  # the runs resume; nothing is lost by stopping them
+        for process in list(pool._processes.values()):  # a stopped run can be resumed from its checkpoint
             process.terminate()
         raise
     finally:
@@ -90,7 +90,7 @@ def _processes(workers: int, progress: Progress) -> Iterator[tuple[Submit, Show]
 
 
 def _show(events: "mp.Queue[str | Status]", progress: Progress, said: set[str]) -> None:
-    """Passes on what the workers reported; what several of them say, once."""
+    """Forwards what the workers reported. A text that several workers report is shown once."""
     while True:
         try:
             event = events.get_nowait()
@@ -104,7 +104,7 @@ def _show(events: "mp.Queue[str | Status]", progress: Progress, said: set[str]) 
 
 
 class _ToParent:
-    """A worker's progress: put into a queue that the parent reads."""
+    """The progress of a worker: it puts each report into a queue that the parent reads."""
 
     def __init__(self, events: "mp.Queue[str | Status]") -> None:
         self.events = events
@@ -128,11 +128,11 @@ def _start_worker(events: "mp.Queue[str | Status]") -> None:
 
 
 def _end_with_parent() -> None:
-    """A parent that is killed says nothing, and its workers would wait for the next job for ever."""
+    """Ends this worker when the parent ends. After `kill -9` of the parent, the worker would wait for jobs for ever."""
     parent = mp.parent_process()
     assert parent is not None
     parent.join()
-    os._exit(1)  # the run resumes
+    os._exit(1)  # the run can be resumed from its checkpoint
 
 
 def _work(job: StudyJob) -> Row:
@@ -140,7 +140,7 @@ def _work(job: StudyJob) -> Row:
 
 
 def _run(job: StudyJob, progress: Progress) -> Row:
-    """A run that is over holds its data until somebody collects it: cycles."""
+    """Runs a job and then collects garbage: reference cycles would keep the run's data in memory."""
     try:
         return job.run(progress)
     finally:

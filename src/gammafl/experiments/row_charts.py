@@ -24,7 +24,7 @@ LOSS = Axis("loss", "loss on the test set", button="loss")
 KEPT = Axis("kept_fraction", "entries kept (%)", True, 100.0, "kept")
 ERROR = Axis("error", "error", True, button="error")
 IN_LEGEND = ("method", "curve", "run")
-"""Factors whose levels are compared within one plot, if a study has them."""
+"""Factors whose levels are lines of one plot, if a study has them."""
 MOST_LINES = 8
 REACH = 3
 
@@ -48,14 +48,14 @@ def title_of(rows: Rows, text: str) -> str:
 
 
 def warning_of(rows: Rows) -> str:
-    """What the titles of quick results begin with."""
+    """The beginning of the titles of quick results."""
     return "QUICK, proves nothing · " if rows.quick else ""
 
 
 def intervals_of(name: str, text: str, x_label: str, claims: Sequence[Claim]) -> MakeChart:
-    """The intervals behind the verdicts of the claims about the metric; `{unit}` in the label is its unit.
+    """A chart of the intervals behind the verdicts on claims about the metric; `{unit}` in the label is its unit.
 
-    What several claims ask for, such as the leads and whether they are large, is drawn once.
+    A part that several claims share, such as a lead that one claim calls large, is drawn once.
     """
 
     def chart(rows: Rows) -> Chart | None:
@@ -73,7 +73,10 @@ def intervals_of(name: str, text: str, x_label: str, claims: Sequence[Claim]) ->
 def mean_line(
     rows: Sequence[Row], name: str, colour: str = "", dash: str = "solid", place: Place | None = None
 ) -> Line:
-    """The curves of these rows, a row a seed: the mean, and a band from the least to the most, cut to the shortest."""
+    """The mean of these rows' curves, one row for each seed, with a band from the least to the largest value.
+
+    Curves are cut to the length of the shortest.
+    """
     keys = [key for key in (rows[0].curve if rows else ()) if all(key in row.curve for row in rows)]
     length = min((len(row.curve[key]) for row in rows for key in keys), default=0)
     tables = {key: np.array([row.curve[key][:length] for row in rows], float) for key in keys}
@@ -93,10 +96,10 @@ _ACROSS = {axis.key for axis in (ITERATIONS, SENT, BOTH, SECONDS)}
 
 
 def training_chart(name: str, text: str) -> MakeChart:
-    """The metric of every method against iterations and against what was sent.
+    """A chart of every method's metric against iterations and against the bytes sent.
 
-    Also against bytes both ways where those down are compressed, and against seconds where there is a link. Lines and
-    bands are moving averages: the last iterate swings with whoever took part.
+    If the downlink is compressed, a panel shows the bytes of both ways. If there is a link, a panel shows seconds.
+    Lines and bands are moving averages, because a single model depends on the clients of its last round.
     """
 
     def chart(rows: Rows) -> Chart | None:
@@ -111,7 +114,7 @@ def training_chart(name: str, text: str) -> MakeChart:
 
 
 def compresses_down(rows: Rows) -> bool:
-    """Whether some clients are sent less than the whole model each time."""
+    """Whether some clients receive less than the whole model in a round."""
     sizes = [(row.figures.get("downlink_bytes_per_client") or 0, row.figures) for row in rows.finished]
     return any(0 < down < figures["dense_bytes_per_client"] for down, figures in sizes)
 
@@ -143,19 +146,19 @@ def lines_of(
 
 
 def _own_look(rows: Rows, factor: str, level: str) -> tuple[str, str]:
-    """Colour and dash of a method; of other levels the palette's, unless they are called like a method."""
+    """Colour and dash of a level: its own if it has the name of a method, else the palette's."""
     if factor == "method" or level in names():
         return looks_of(list(rows.levels[factor]))[level]
     return "", "solid"
 
 
 def _called(factor: str, level: str) -> str:
-    """'HT', 'classes 2': levels of other factors than methods need the factor's name."""
+    """A level's label: 'HT', or 'classes 2', because levels of most factors need the factor's name."""
     return level if factor == "run" else label(level) if factor in IN_LEGEND else f"{factor} {level}"
 
 
 def curves_panel(rows: Rows) -> Panel | None:
-    """The curves of all places of the grid, each over its seeds, for a reader to turn; None if there are none."""
+    """A panel with the mean curve of each place of the grid, where the reader chooses axes; None without curves."""
     with_curves = [row for row in rows.finished if len(row.curve.get("iteration", ()))]
     used = {f: [x for x in levels if any(r.cell[f] == x for r in with_curves)] for f, levels in rows.levels.items()}
     factors = {factor: levels for factor, levels in used.items() if len(levels) > 1}
@@ -177,7 +180,10 @@ def curves_panel(rows: Rows) -> Panel | None:
 
 
 def _menus(factors: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
-    """The factors of which one level is shown at a time: as few as `MOST_LINES` allows, none of the legend."""
+    """The factors with a menu, which shows one of their levels at a time.
+
+    There are as few as `MOST_LINES` allows. Factors of the legend have no menu.
+    """
     menus: dict[str, Sequence[str]] = {}
     count = math.prod(len(levels) for levels in factors.values())
     for factor in reversed([factor for factor in factors if factor not in IN_LEGEND]):

@@ -1,9 +1,9 @@
-"""What a study's runs came to, small enough to be committed: a row a run, in one file of JSON lines.
+"""The results of a study's runs, small enough to be committed: a row for each run, in one file of JSON lines.
 
     pandas.read_json("rows.jsonl", lines=True)      polars.read_ndjson("rows.jsonl")
 
 A row has the levels of the factors, the seed, the key figures and the thinned curves of its run. Tables, charts and
-verdicts are made from rows alone, never from run directories, so that the file is enough to make them again.
+verdicts are made from rows alone, never from run directories, so the file is enough to make them again.
 """
 
 import json
@@ -31,9 +31,9 @@ from gammafl.report.tables import counts_of
 FILE = "rows.jsonl"
 Value = float | None
 POINTS = 60
-"""Points of a thinned curve, at the most."""
+"""The largest number of points in a thinned curve."""
 TENTHS = 10
-"""Points at the least, where there are as many rounds."""
+"""The smallest number of points in a thinned curve, if the run has as many rounds."""
 PACKAGES = ("gammafl", "numpy", "numba", "torch")
 
 
@@ -41,8 +41,8 @@ PACKAGES = ("gammafl", "numpy", "numba", "torch")
 class Row:
     """A run: its place in the grid (factor → level), its seed, its key figures and its curves.
 
-    The curves are lists of equal length; `iteration` is the x of all of them. A run that `diverged` has neither.
-    `config` is a digest of the configuration; rows that were converted from an earlier version have none.
+    The curves are lists of equal length; `iteration` is the x of all of them. A run that `diverged` has no figures and
+    no curves. `config` is a digest of the configuration; rows that were converted from an earlier version have none.
     """
 
     run: str
@@ -60,7 +60,7 @@ Key = str | Callable[[Row], Value]
 
 
 class Samples(dict[int, float]):
-    """Seed → number. Two of them are paired: a seed fixes partition, batches and participants.
+    """Seed → number. Arithmetic pairs them by seed, because a seed fixes partition, batches and participants.
 
     >>> Samples({0: 5.0, 1: 7.0}) - Samples({1: 4.0, 2: 9.0})
     {1: 3.0}
@@ -80,7 +80,7 @@ class Samples(dict[int, float]):
 
     @property
     def mean(self) -> float:
-        """NaN of nothing."""
+        """The mean over the seeds; NaN if there are none."""
         return mean(self.values()) if self else math.nan
 
     @property
@@ -97,7 +97,7 @@ class Rows:
     all: Sequence[Row]
     quick: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What the command line changed of all runs."""
+    """The settings that the command line changed for all runs."""
 
     @property
     def finished(self) -> list[Row]:
@@ -125,11 +125,11 @@ class Rows:
         return Samples({seed: float(value) for seed, value in values if value is not None})
 
     def means(self, key: Key, along: str, **cell: str) -> list[float]:
-        """The mean over the seeds at each level of the factor `along`; NaN where there is none."""
+        """The mean over the seeds at each level of the factor `along`; NaN where there is no run."""
         return [self.by_seed(key, **cell, **{along: level}).mean for level in self.levels[along]]
 
     def cells(self, *names: str, **fixed: str) -> list[dict[str, str]]:
-        """The places of the grid spanned by these factors, or by all, that agree with `fixed`."""
+        """The places of the grid that these factors span, or all factors, as far as they agree with `fixed`."""
         chosen = [name for name in names or self.levels if name in self.levels]
         made = [dict(zip(chosen, place, strict=True)) for place in product(*(self.levels[name] for name in chosen))]
         return [cell for cell in made if all(cell.get(key, value) == value for key, value in fixed.items())]
@@ -140,23 +140,23 @@ class Rows:
 
     @property
     def unit(self) -> str:
-        """Of the metric's differences: accuracies are shown in points (per cent), everything else as it is."""
+        """The unit of differences: accuracies are shown in percentage points, other metrics in their own unit."""
         metric = self.figure("metric")
         return "points" if metric in (None, "accuracy") else str(metric)
 
     @property
     def scale(self) -> float:
-        """From the metric to what is shown of it."""
+        """The factor from the metric to the number that is shown."""
         return 100.0 if self.unit == "points" else 1.0
 
     @property
     def higher_is_better(self) -> bool:
-        """Of the metric. Rows of before version 0.2 do not say so."""
+        """Whether a higher metric is better. Rows of versions before 0.2 do not say it, so its name decides there."""
         known = self.figure("higher_is_better")
         return self.unit not in ("perplexity", "loss") if known is None else bool(known)
 
     def gain(self, key: str = "last_mean") -> float:
-        """From a difference of this figure to what is gained by it: less perplexity and less loss are better."""
+        """The factor from a difference of this figure to a gain. It is negative where less is better, as for losses."""
         if key == "last_loss":
             return -1.0
         return self.scale if self.higher_is_better else -self.scale
@@ -171,13 +171,13 @@ class Rows:
 
 
 def over_all(parts: Sequence[Samples], combine: Callable[[list[float]], float]) -> Samples:
-    """What `combine` makes of the numbers of each seed that all `parts` have."""
+    """For each seed that all `parts` have: what `combine` makes of its numbers."""
     seeds = set.intersection(*map(set, parts)) if parts else set()
     return Samples({seed: float(combine([part[seed] for part in parts])) for seed in sorted(seeds)})
 
 
 def training_row(run: str, cell: Mapping[str, str], summary: Summary, records: Sequence[RoundRecord]) -> Row:
-    """A finished training run."""
+    """The row of a finished training run."""
     losses = [record.loss for record in records if record.loss is not None]
     figures = {key: value for key, value in summary.table().items() if key not in ("task", "method", "seed")}
     figures["last_loss"] = float(np.mean(losses[-summary.last_count :]))
@@ -185,11 +185,11 @@ def training_row(run: str, cell: Mapping[str, str], summary: Summary, records: S
 
 
 def training_curve(records: Sequence[RoundRecord], dim: float, points: int = POINTS) -> dict[str, list[float]]:
-    """A run's ledger in at most `points` stretches of rounds, about as many as there are evaluations.
+    """Thins a run's ledger to at most `points` points. Each stands for a stretch of rounds.
 
-    Where some evaluations are nearer to each other than others, as many as if all were as far apart as the farthest.
-    Kept fraction and bytes are of all rounds in a stretch; metric and loss are the mean of its evaluations, or the
-    last ones before it. Seconds on a link are there if the run has one.
+    There are about as many stretches as evaluations. If the distances between evaluations differ, the largest decides.
+    The kept fraction is that of all rounds in the stretch, and bytes are those sent up to its end. Metric and loss are
+    the mean of the evaluations in the stretch, or the last ones before it. Seconds are there if the run has a link.
     """
     ends = [0, *(number for number, record in enumerate(records, 1) if record.evaluated)]
     apart = max(np.diff(ends), default=len(records))
@@ -216,7 +216,8 @@ def training_curve(records: Sequence[RoundRecord], dim: float, points: int = POI
 
 
 class RowFacts(Facts):
-    """What a line of the file must say; others may have written it. All else are factors and figures."""
+    """The fields that each line of the file must have; others may have written it. Further fields are factors and
+    figures."""
 
     model_config = ConfigDict(extra="allow", allow_inf_nan=True)
 
@@ -232,7 +233,7 @@ class RowFacts(Facts):
 
 
 def versions() -> str:
-    """'python 3.11.7, gammafl 0.2.0, …': with what a row was made."""
+    """The versions of the programs that make a row: 'python 3.11.7, gammafl 0.2.0, …'."""
     made = [f"python {platform.python_version()}", platform.machine()]
     for package in PACKAGES:
         try:
@@ -243,13 +244,13 @@ def versions() -> str:
 
 
 def write_rows(path: Path, rows: Rows) -> None:
-    """rows.jsonl in the directory `path`."""
+    """Writes rows.jsonl into the directory `path`."""
     lines = [json.dumps(_line(row, rows), ensure_ascii=False, allow_nan=False) for row in rows.all]
     write_atomically(path / FILE, ("\n".join(lines) + "\n").encode())
 
 
 def _line(row: Row, rows: Rows) -> dict[str, Any]:
-    """Factors first; a figure of a factor's name gives way to the factor."""
+    """The fields of a line, factors first. A figure with the name of a factor is left out."""
     further = {"settings": dict(rows.settings), "diverged": row.diverged, "config": row.config}
     return {
         "study": rows.study,
@@ -269,17 +270,17 @@ def _plain(value: Any) -> Any:
 
 
 def read_rows(path: Path, factors: Callable[[str], Mapping[str, Sequence[str]]]) -> Rows:
-    """The rows in the directory `path`; `factors` is study → factor → levels in the order of tables.
+    """Reads the rows in the directory `path`; `factors` is study → factor → levels in the order of tables.
 
-    A `ValueError` if the file does not say what it must.
+    Raises a `ValueError` if the file lacks a field that it must have, or mixes studies.
     """
     lines = [line for line in (path / FILE).read_text("utf-8").splitlines() if line.strip()]
     if not lines:
-        raise ValueError("there is no row in it")
+        raise ValueError("it has no rows")
     facts = [checked(RowFacts, json.loads(line)) for line in lines]
     first = facts[0]
     if any((one.study, one.quick, one.settings) != (first.study, first.quick, first.settings) for one in facts):
-        raise ValueError("its rows are of more than one study")
+        raise ValueError("its rows belong to more than one study")
     order = factors(first.study)
     rows = [_row(one, list(order)) for one in facts]
     return Rows(first.study, levels_of(rows, order), rows, first.quick, first.settings)
@@ -289,13 +290,13 @@ def _row(facts: RowFacts, factors: Sequence[str]) -> Row:
     further = dict(facts.model_extra or {})
     cell = {factor: further.pop(factor) for factor in factors if factor in further}
     if wrong := [factor for factor in factors if not isinstance(cell.get(factor), str)]:
-        raise ValueError(f"a row has no level of {wrong[0]}")
+        raise ValueError(f"a row has no level of the factor {wrong[0]}")
     curve = {key: [math.nan if value is None else value for value in values] for key, values in facts.curves.items()}
     return Row(facts.run, cell, facts.seed, further, curve, facts.diverged, facts.config, facts.versions)
 
 
 def levels_of(rows: Iterable[Row], order: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """The levels that have a row, in the given order; those that it does not name come last."""
+    """The levels that have a row, in the given order. Levels that `order` does not name come last."""
     made = {}
     for factor, known in order.items():
         there = dict.fromkeys(row.cell[factor] for row in rows)
@@ -304,7 +305,7 @@ def levels_of(rows: Iterable[Row], order: Mapping[str, Sequence[str]]) -> dict[s
 
 
 def joined(before: Rows, now: Rows, order: Mapping[str, Sequence[str]]) -> Rows:
-    """The rows of both, in the order of the grid; of two of the same place and seed the later one."""
+    """The rows of both, in the order of the grid. Where both have a row of a place and seed, that of `now` counts."""
     places = {(tuple(row.cell.items()), row.seed): row for row in [*before.all, *now.all]}
     levels = levels_of(places.values(), order)
     rank = {factor: {level: i for i, level in enumerate(known)} for factor, known in levels.items()}

@@ -1,4 +1,4 @@
-"""Run a study: take what is finished, execute what is missing, then the runs that depend on those."""
+"""Runs a study: reads finished runs, executes missing ones, and then the runs that depend on these."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,13 +13,13 @@ from gammafl.experiments.rows import Row, Rows, levels_of
 from gammafl.runs.progress import Overall, Progress
 
 DIVERGED = "diverged.txt"
-"""What became of a run that diverged, in its directory: it is told again when nothing is run."""
+"""A file in the directory of a run that diverged: it says how, for later calls with --collect."""
 Cell = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asks of a study. `out` has its results, and by default the runs in a directory of it."""
+    """What the command line asks of a study. Results are in `out`, and runs in its directory `runs`."""
 
     out: Path
     seeds: tuple[int, ...] = ()
@@ -30,10 +30,10 @@ class Options:
     collect: bool = False
     data_dir: Path | None = None
     rows: Mapping[str, Row] = field(default_factory=dict)
-    """Run → row, of other studies: a run of the same name is not run again."""
+    """Name of a run → its row in another study. A run of the same name is not run again."""
 
     track: Sequence[str] = ()
-    """Trackers, by name, that training runs are written to as well."""
+    """The names of the trackers that training runs are also written to."""
 
     @property
     def runs(self) -> Path:
@@ -42,23 +42,23 @@ class Options:
 
 @dataclass
 class Campaign:
-    """The trials of a study, with the jobs that are known so far: a follower's is known when its leader is done."""
+    """The trials of a study and the jobs known so far. The job of a follower is known when its leader is done."""
 
     study: Study
-    """With the levels that were asked for."""
+    """The study with the levels that the user asks for."""
     whole: Study
-    """With all its levels."""
+    """The study with all its levels."""
     trials: Sequence[Trial]
     options: Options
     kept: Mapping[tuple[Cell, int], Row] = field(default_factory=dict)
-    """Rows that are there already."""
+    """The rows that the results have already."""
     jobs: dict[Trial, StudyJob] = field(default_factory=dict)
     ended: dict[Path, Row] = field(default_factory=dict)
-    """Also of runs that diverged."""
+    """Directory of a run → its row, also for runs that diverged."""
 
     @property
     def tasks(self) -> list[str]:
-        """The tasks of the trials; one without a name where the study has none."""
+        """The tasks of the trials; one empty name if the study has no tasks."""
         return list(dict.fromkeys(_task(trial) for trial in self.trials))
 
     @property
@@ -68,7 +68,7 @@ class Campaign:
     def ready(self) -> list[StudyJob]:
         """The jobs that can start now, were not handed out before and are not finished.
 
-        Seed by seed, so that the whole grid is seen early; leaders come first.
+        They are in the order of their seeds, so that the whole grid has results early. Leaders come first.
         """
         from gammafl.experiments.trial_runs import TrainingJob, training_job
 
@@ -94,7 +94,7 @@ class Campaign:
         return new
 
     def follow(self, job: StudyJob, row: Row) -> list[StudyJob]:
-        """The jobs that `job` makes possible."""
+        """Notes the row of a finished job. Returns the jobs that can start now."""
         self.ended[job.path] = row
         return self.ready()
 
@@ -105,13 +105,14 @@ class Campaign:
         return self.ended.get(job.path) if job else None
 
     def _leader_row(self, trial: Trial) -> Row | None:
-        """The row that a trial waits for, as far as it is known."""
+        """The row of a trial's leader, if it is known."""
         return self._row_of(self.jobs.get(Trial(trial.leader, trial.seed, {}))) if trial.leader else None
 
     def _kept(self, trial: Trial, job: StudyJob) -> Row | None:
-        """The row that is there already, if it is of this run; or that of another study.
+        """The row of this run in the study's results, or else in those of another study.
 
-        Of a converted row only the name tells, whose words version 0.1 had in another order.
+        A row that was converted from version 0.1 has no digest, so its name decides. Version 0.1 had the words of a
+        name in another order.
         """
         row = self.kept.get((trial.cell, trial.seed))
         if row is not None and not row.diverged:
@@ -122,20 +123,20 @@ class Campaign:
         return other and replace(other, config=job.config_digest)
 
     def unfinished(self) -> int:
-        """Runs that are left; a follower without a name yet counts as one."""
+        """How many runs are left. A follower whose job is not known yet counts as one."""
         rows = {trial: self._row_of(self.jobs.get(trial)) for trial in self.trials}
         left = [trial for trial, row in rows.items() if row is None or row.diverged]
         return len({self.jobs[t].path if t in self.jobs else t for t in left})
 
     def rows(self, task: str) -> Rows:
-        """What the runs of a task came to."""
+        """The rows of a task."""
         rows = [row for t in self.trials if _task(t) == task if (row := self._row(t)) is not None]
         return Rows(
             self.study.name, levels_of(rows, order_of(self.study)), rows, self.options.quick, self.options.settings
         )
 
     def _row(self, trial: Trial) -> Row | None:
-        """Its row, if it has ended; that of a follower whose leader diverged says so."""
+        """The row of a trial that has ended. If its leader diverged, the row says so."""
         row, leader = self._row_of(self.jobs.get(trial)), self._leader_row(trial)
         if row is None and leader is not None and leader.diverged:
             why = f"not run: it keeps as many entries as {leader.run}, which diverged"
@@ -173,7 +174,7 @@ def plan_campaign(study: Study, options: Options) -> Campaign:
 
 
 def run_campaign(campaign: Campaign, progress: Progress) -> int:
-    """Runs what is not finished; returns how many runs that was."""
+    """Runs what is not finished. Returns how many runs these were."""
     jobs, options, left = campaign.ready(), campaign.options, campaign.unfinished()
     total = len(campaign.trials)
     rest = f"{left} to run, {options.workers} at a time" if left else "nothing to run"

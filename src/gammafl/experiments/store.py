@@ -1,4 +1,4 @@
-"""A study's directory: its rows, the tables as Markdown, the charts, and what a page shows of them."""
+"""A study's directory: its rows, the tables as Markdown, and the charts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,30 +18,31 @@ from gammafl.report.tables import TextTable
 if TYPE_CHECKING:
     from gammafl.experiments.runner import Options
 
-QUICK_NOTE = "QUICK: few iterations, to see the machinery work. Quick results prove nothing, whatever the verdicts say."
+QUICK_NOTE = "QUICK: few iterations, to see that it works. Quick results prove nothing, whatever the verdicts say."
 VERDICT_NOTE = (
-    "paired over seeds, Student's t; a claim of several parts holds if all do, and one part refutes it, at 5% after"
-    " Holm's correction for their number"
+    "Evidence is paired over seeds and judged by Student's t. A claim of several parts holds if all of them hold. One"
+    " part refutes it, at the 5% level after Holm's correction for the number of parts."
 )
 PARTS_PRINTED = 6
 """Parts of a claim that a terminal shows; tables.md has all of them."""
 
 Studies = Mapping[str, Study]
-"""Name → study: these know what their rows say."""
+"""Name → study. It says which tables, charts and claims belong to rows of this name."""
 
 
 def study_directory(options: "Options", study: Study, task: str) -> Path:
-    """OUT/table3-logistic-fmnist, with the name of a preset; a comparison is OUT itself."""
+    """The directory of results: OUT/table3-logistic-fmnist, with the preset's name if any; OUT for a comparison."""
     words = [study.name, task, options.settings.get(PRESET), "quick" if options.quick else ""]
     return options.out if study.alone else options.out / "-".join(filter(None, words))
 
 
 def load_rows(path: Path, studies: Studies) -> tuple[Study, Rows]:
-    """The rows of a directory and the study that they are of."""
+    """Reads the rows in a directory. Returns their study and the rows."""
 
     def factors(name: str) -> Mapping[str, Sequence[str]]:
         if name not in studies:
-            raise InputError(f"{path / FILE} is of a study {name!r}, which is not known here")
+            what = f"{path / FILE} is of a study {name!r}, which this version does not know"
+            raise InputError(f"{what}; read it with the version that made it")
         return order_of(studies[name])
 
     with reading(path):
@@ -50,9 +51,10 @@ def load_rows(path: Path, studies: Studies) -> tuple[Study, Rows]:
 
 
 def rows_by_run(paths: Sequence[Path], studies: Studies) -> dict[str, Row]:
-    """Run → row, of the finished runs in these directories.
+    """Name of a run → its row, for the finished runs in these directories.
 
-    Without those of version 0.1: a run's name says how it differs from its task's preset, and presets were others then.
+    Rows of version 0.1 are left out: a run's name says how its settings differ from those of its task, and these were
+    others in version 0.1.
     """
     rows = [row for path in paths for row in load_rows(path, studies)[1].finished]
     return {row.run: row for row in rows if row.config}
@@ -60,17 +62,18 @@ def rows_by_run(paths: Sequence[Path], studies: Studies) -> dict[str, Row]:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Whatever others wrote into the rows is an error of one line."""
+    """Turns any error about the content of rows.jsonl, which others may have written, into an `InputError`."""
     try:
         yield
     except InputError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise InputError(f"{path / FILE} is damaged or of another version ({type(error).__name__}: {error})") from None
+        what = f"{path / FILE} is damaged or of another version ({type(error).__name__}: {error})"
+        raise InputError(f"{what}; restore the file, or remove it and make the results again") from None
 
 
 def kept_rows(study: Study, task: str, options: "Options") -> Rows:
-    """The rows of this study that are there already."""
+    """The rows that the results of this study have already."""
     path = study_directory(options, study, task)
     if not (path / FILE).exists():
         return Rows(study.name, {factor: [] for factor in order_of(study)}, [], options.quick, options.settings)
@@ -82,34 +85,34 @@ def kept_rows(study: Study, task: str, options: "Options") -> Rows:
 
 
 def all_rows(study: Study, rows: Rows, before: Rows) -> Rows:
-    """What there was and what came: rows are added to a study, or replaced, and never lost."""
+    """The rows of `before` and the new `rows`, which win. Only a study of the command line drops its earlier rows."""
     return rows if study.alone else joined(before, rows, order_of(study))
 
 
 def write_study(path: Path, study: Study, rows: Rows) -> tuple[list[TextTable], list[Path]]:
-    """Writes what `rows` say into `path`; returns the tables to print and the pictures drawn."""
+    """Writes `rows`, their tables and pictures into `path`. Returns the tables to print and the files of pictures."""
     path.mkdir(parents=True, exist_ok=True)
     write_rows(path, rows)
     return draw_study(path, study, rows)
 
 
 def draw_study(path: Path, study: Study, rows: Rows) -> tuple[list[TextTable], list[Path]]:
-    """tables.md and the pictures, from the rows alone."""
+    """Writes tables.md and the pictures from the rows alone. Returns the tables to print and the files of pictures."""
     (path / "tables.md").write_text(tables_text(study, rows), "utf-8")
     pictures = [file for chart in charts_of(study, rows) for file in save(chart, path)]
     return study_tables(study, rows, PARTS_PRINTED), pictures
 
 
 def tables_text(study: Study, rows: Rows) -> str:
-    """tables.md."""
+    """The text of tables.md."""
     notes = [QUICK_NOTE, ""] if rows.quick else []
     if rows.settings:
-        notes += ["Not the study's own: " + ", ".join(f"{k} = {v}" for k, v in flat(rows.settings).items()), ""]
+        notes += ["Changed settings: " + ", ".join(f"{k} = {v}" for k, v in flat(rows.settings).items()), ""]
     return "\n".join([*notes, *(table.markdown() for table in study_tables(study, rows))])
 
 
 def study_tables(study: Study, rows: Rows, parts: int | None = None) -> list[TextTable]:
-    """The study's own, the runs that diverged, and the verdicts with at most this many of their `parts`."""
+    """The study's own tables, the runs that diverged, and the verdicts, each with at most `parts` parts."""
     judged = verdicts(study.claims, rows)
     return [
         *own_tables(study, rows),
@@ -127,9 +130,9 @@ def charts_of(study: Study, rows: Rows) -> list[Chart]:
 
 
 def diverged_table(rows: Rows) -> list[TextTable]:
-    """The runs without a result, if there are any."""
+    """A table of the runs that diverged, if there are any."""
     lines = [[row.run, row.diverged] for row in rows.all if row.diverged]
-    note = "missing above; claims about them are not decided"
+    note = "The tables above lack these runs. Claims about them are not decided."
     return [TextTable("runs that diverged", ["run", "what happened"], lines, note, prose=True)] if lines else []
 
 

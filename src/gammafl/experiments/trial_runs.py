@@ -1,6 +1,6 @@
-"""From a place in a study's grid to a run in a directory whose name says in what it differs from its task's preset.
+"""The training run of a trial. The name of its directory says how its settings differ from those of its task.
 
-Two studies that ask for the same configuration share the run: `table3`, `table4`, `fig3` and `averaging` do.
+Studies that ask for the same configuration share the run, as `table3`, `table4`, `fig3` and `averaging` do.
 """
 
 import json
@@ -22,7 +22,7 @@ from gammafl.tasks.registry import settings_of
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """A training run as part of a study: read if it is finished, resumed if it was begun."""
+    """A training run of a study. A finished run is only read, and an unfinished one is resumed."""
 
     config: RunConfig
     path: Path
@@ -31,7 +31,7 @@ class TrainingJob:
 
     @property
     def config_digest(self) -> str:
-        """Of what is not the default, so that a setting that is new in a later version changes nothing."""
+        """A digest of the settings that are not the default, so a new setting in a later version does not change it."""
         usual = {**result_settings(make_config({"task": self.config.task, "iterations": 5})), "iterations": None}
         own = {key: value for key, value in result_settings(self.config).items() if value != usual.get(key)}
         text = json.dumps(own, sort_keys=True, default=str).encode()
@@ -57,7 +57,7 @@ class TrainingJob:
 
 
 def training_job(trial: Trial, leader: Row | None, runs: Path, data_dir: Path | None) -> TrainingJob:
-    """The run of `trial`; with a leader, keeping as many entries an upload as the leader did on average."""
+    """The run of `trial`. With a leader, it keeps as many entries per upload as the leader did on average."""
     config = trial_config(trial)
     if leader is not None:
         k = max(1, round(leader.figures["kept_per_upload"]))
@@ -70,9 +70,10 @@ def trial_config(trial: Trial) -> RunConfig:
 
 
 def run_name(config: RunConfig) -> str:
-    """'cnn-cifar10-top-k-k733-tensor-classes3-seed0': task, method, what is not the preset's, seed.
+    """The name of a run, such as 'cnn-cifar10-top-k-k733-tensor-classes3-seed0'.
 
-    Of the settings that results depend on: a run that was begun with other threads is the same run.
+    It has the task, the method, the settings that differ from the task's own, and the seed. Settings on which no result
+    depends are left out: a run with another number of threads is the same run.
     """
     usual = result_settings(make_config(settings_of(config.task), {"task": config.task}))
     here = result_settings(config)

@@ -1,4 +1,7 @@
-"""The server's averaged model against its last one, for every method: a gain without traffic, and is it the paper's?"""
+"""The server's averaged model against its last ones, for every method.
+
+Averaging costs no traffic. Two questions: how much does it gain, and is the averaged model nearer to the paper?
+"""
 
 from gammafl.experiments.claims import Claim, Part, Place, words_of
 from gammafl.experiments.columns import READINGS, READINGS_NOTE, GridTable
@@ -12,12 +15,12 @@ from gammafl.paper.shared import MINI, TASKS
 
 
 def _word(place: Place) -> str:
-    """'HT, #C=2', or 'HT' where #C is not gone through."""
+    """'HT, #C=2', or 'HT' if #C is not varied."""
     return label(place["method"]) + words_of({factor: level for factor, level in place.items() if factor != "method"})
 
 
 def _gains(rows: Rows) -> list[Part]:
-    """Averaged − last: the raw model as the mean of its last evaluations, which is kinder to it than the final one."""
+    """Averaged − last. Last is the mean of the raw model's last evaluations: a stricter test than its final one."""
     return [
         Part(
             _word(at), rows.gain() * (rows.by_seed("averaged", **at) - rows.by_seed("last_mean", **at)), unit=rows.unit
@@ -27,7 +30,7 @@ def _gains(rows: Rows) -> list[Part]:
 
 
 def _nearer(rows: Rows) -> list[Part]:
-    """|last − paper| − |averaged − paper|: above 0 where the averaged model is the nearer one."""
+    """|last − paper| − |averaged − paper|: above 0 where the averaged model is nearer to the paper."""
     parts = []
     for place in rows.cells("classes", "method"):
         if paper := printed(rows, place):
@@ -57,7 +60,7 @@ AVERAGING = Study(
         GridTable(
             ("classes", "method"),
             (*READINGS, PAPER_ACCURACY),
-            f"{READINGS_NOTE}. Averaged over the last tenth of the rounds",
+            f"{READINGS_NOTE} The average is over the last tenth of the rounds.",
             head="method",
             name=_word,
         ),

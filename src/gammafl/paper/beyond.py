@@ -17,20 +17,20 @@ from gammafl.paper.shared import MINI, TASKS, by_task
 
 DATA = by_task(*({"partition": {"kind": "labels", "classes": count}} for count in (2, 3)))
 MAY_LOSE = by_task(logistic=0.25, cnn=1.5)
-"""Points, to FedAVG: the goals in docs/shifts.md."""
+"""How many points a method may lose to FedAVG: the goals in docs/shifts.md."""
 TIMES_LESS = 100.0
-"""Both ways together, than FedAVG."""
+"""How many times fewer bytes than FedAVG both directions together should take."""
 BUDGET = by_task(logistic="3.5 MB/run", cnn="39 MB/run")
-"""About what γ-FedHT-Q takes without one."""
+"""About the bytes that γ-FedHT-Q sends without a budget."""
 OFF_BUDGET = 2.0
-"""Per cent: docs/budgets.md."""
+"""How far a run may be from its budget, in per cent: docs/budgets.md."""
 SHIFTS, MORE, BOTH, BUDGETED = (
     "gamma-fedht-s", "gamma-fedht-s, other keep", "gamma-fedht-q, both ways", "gamma-fedht-q, budget",
 )  # fmt: skip
 
 
 def _as_good(method: str) -> Claim:
-    """As FedAVG, by the raw and by the averaged model."""
+    """The claim that `method` is nearly as accurate as FedAVG, both with the raw and with the averaged model."""
 
     def parts(rows: Rows) -> list[Part]:
         limit, places = -MAY_LOSE[rows.task], ({"method": method}, {"method": "fedavg"})

@@ -21,10 +21,10 @@ from gammafl.paper.traffic import TABLE3, TABLE4
 _ALL = (TABLE2, TABLE3, TABLE4, FIG1, FIG2, FIG3, FIG4, ALPHA, AVERAGING, SETTING, BEYOND, THEORY, COST)
 STUDIES = {study.name: study for study in _ALL}
 KNOWN = {**STUDIES, COMPARE.name: COMPARE, PARETO.name: PARETO}
-"""All studies whose rows can be shown, with those that a command line makes."""
+"""All studies whose rows can be shown, also those that are made on the command line."""
 
 
 def study_named(name: str) -> Study:
     if name not in STUDIES:
-        raise InputError(f"no study {name!r}{did_you_mean(name, STUDIES)}; they are {', '.join(STUDIES)}")
+        raise InputError(f"there is no study {name!r}{did_you_mean(name, STUDIES)}; there are {', '.join(STUDIES)}")
     return STUDIES[name]

@@ -1,6 +1,6 @@
-"""What compression costs against d, and the exponent p of seconds ∝ d^p: the O(d) of the abstract.
+"""The time of compression against d, and the exponent p of seconds ∝ d^p: the O(d) of the abstract.
 
-Here are the claims, tables and charts. The times are measured by `benchmarks/cost.py`, which is not in the package.
+This file has the claims, tables and charts. `benchmarks/cost.py`, which is not in the package, measures the times.
 """
 
 from gammafl.experiments.claims import Claim, exponents, has_exponent, ratio_is
@@ -16,7 +16,7 @@ FUSED, OUR_TOP_K = "γ-FedHT, fused", "Top-k, ours, with error feedback"
 NAIVE_TOP_K = "torch.topk with error feedback"
 """The contenders that the claims are about, as the results name them."""
 LINEAR = 1.1
-"""The exponent that still counts as linear: large vectors leave the caches, which costs more than a factor."""
+"""The largest exponent that counts as linear. It is above 1 because large vectors no longer fit into the caches."""
 
 
 def _takes_longer(sentence: str, source: str, other: str, times: float = 1.0, last: int = 0) -> Claim:
@@ -41,7 +41,7 @@ def _table(rows: Rows) -> TextTable:
         for name, times in _milliseconds(rows).items()
     ]
     columns = ["", *(f"d={int(d):,}" for d in rows.levels["d"]), "exponent p of d^p"]
-    note = "milliseconds, median of the turns, mean of the repetitions; one thread, 0.1% kept"
+    note = "Milliseconds: the mean over repetitions of the median over turns. One thread, 0.1% kept."
     return TextTable("cost: compression with error feedback", columns, lines, note)
 
 
@@ -78,6 +78,6 @@ COST = Study(
     ),
     tables=(_table,),
     charts=(_chart,),
-    note="times are of this machine; let it do nothing else",
+    note="The times are those of the machine that measures. It should do nothing else meanwhile.",
     run_by="python -m benchmarks cost",
 )

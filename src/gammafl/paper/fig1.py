@@ -1,4 +1,4 @@
-"""Fig. 1: the loss of HT at several λ stays above FedAVG's, that of Top-k at several k comes back to it."""
+"""Fig. 1: the loss of HT at several λ stays above FedAVG's, and the loss of Top-k at several k comes back to it."""
 
 import math
 
@@ -17,7 +17,7 @@ THRESHOLDS = by_task(logistic=math.sqrt(2) / 2, cnn=math.sqrt(2) / 10)
 KEEP = 0.01
 MULTIPLES = (0.25, 0.5, 1.0, 2.0)
 NEAR = 0.05
-"""Top-k is back when its loss is within this share of FedAVG's."""
+"""Top-k's loss has come back to FedAVG's if the difference is at most this share of FedAVG's."""
 
 
 def _ht(multiple: float) -> Level:
@@ -34,7 +34,7 @@ def _levels(rows: Rows, kind: str) -> list[str]:
 
 
 def gaps(rows: Rows, kind: str = "ht") -> dict[str, Samples]:
-    """Multiple → seed → loss over FedAVG's, the mean of the last evaluations."""
+    """Multiple → seed → loss − FedAVG's loss, both as the mean of the last evaluations."""
     levels = _levels(rows, kind)
     return {level.split()[1]: rows.by_seed("last_loss", curve=level) - _fedavg(rows) for level in levels}
 
@@ -100,7 +100,7 @@ FIG1 = Study(
                 *READINGS,
                 spread("kept_fraction", "kept %", 100, 3),
             ),
-            f"loss: mean of the last evaluations; {READINGS_NOTE}. λ_0 and k_0 as in the caption of Fig. 1",
+            f"Loss is the mean of the last evaluations. {READINGS_NOTE} λ_0 and k_0 are those of Fig. 1's caption.",
             name=lambda cell: _label(cell["curve"]),
             title=titled(seeds=False),
         ),

@@ -18,8 +18,8 @@ from gammafl.report.lines import Line, lines_panel
 
 FACTORS = ("data", "stepsize", "E", "clients")
 RISE, FALL = 1.2, 0.5
-"""A curve rises if some tenth of the run keeps `RISE` times what the first did, and falls if the last keeps `FALL`
-times the most or less."""
+"""A curve rises if some tenth of the run keeps more than `RISE` times as much as the first tenth. It falls if the last
+tenth keeps less than `FALL` times as much as the largest tenth."""
 
 
 def tenths(row: Row) -> list[float]:
@@ -29,18 +29,18 @@ def tenths(row: Row) -> list[float]:
 
 
 def _above_nothing(row: Row) -> list[float]:
-    """`tenths`, where less than one entry in a thousand uploads is as good as nothing."""
+    """`tenths`, but never less than one entry in a thousand uploads: less counts as nothing."""
     return [max(kept, 1e-3 / float(row.figures["dim"])) for kept in tenths(row)]
 
 
 def late_share(row: Row) -> float:
-    """log10 of the last tenth's kept fraction over the largest one's: −1 is a tenth of the peak."""
+    """log10 of the last tenth's kept fraction over the largest one's. −1 means a tenth of the peak."""
     kept = _above_nothing(row)
     return math.log10(kept[-1] / max(kept))
 
 
 def rises_then_falls(row: Row) -> float:
-    """Above 0 if and only if the curve rises and then falls; how clearly, in log10."""
+    """How clearly the curve rises and then falls, in log10. It is above 0 if and only if it does."""
     kept = _above_nothing(row)
     return min(math.log10(max(kept) / kept[0] / RISE), math.log10(FALL * max(kept) / kept[-1]))
 
@@ -84,7 +84,7 @@ def _last_of_most(rows: Rows, cell: Place) -> str:
 
 
 def _chart(rows: Rows) -> Chart:
-    """The same scale in all panels; where nothing is kept there is no line."""
+    """All panels have the same scale. Where nothing is kept, there is no line."""
     colours = {"IID": "#0072B2", "non-IID": "#D55E00"}
     kept = [100 * value for row in rows.finished for value in row.curve["kept_fraction"] if value]
     below = max(3, len(rows.seeds))  # where one of n seeds keeps some entries, the mean is an n-th of that
@@ -102,7 +102,7 @@ def _chart(rows: Rows) -> Chart:
 
 
 def _where_any(line: Line) -> Line:
-    """Without a band, whose lower end would often be nothing, and without points where nothing is kept."""
+    """The line without its points where nothing is kept, and without its band, whose lower end would often be 0."""
     values = {key: [v or math.nan for v in found] if key == KEPT.key else found for key, found in line.values.items()}
     return replace(line, values=values, low={}, high={})
 
@@ -146,7 +146,7 @@ FIG2 = Study(
                 Column("last of most, %", _last_of_most),
                 *READINGS,
             ),
-            f"kept: entries sent of all entries; {READINGS_NOTE}",
+            f"Kept is the share of the entries that are sent. {READINGS_NOTE}",
             head="setting",
             name=_word,
             title=titled("HT with λ = 1", seeds=False),
@@ -155,5 +155,6 @@ FIG2 = Study(
     charts=(_chart,),
     settings={"method": "ht", "compression": {"threshold": 1.0}},
     quick={"iterations": 60, "evaluation": {"every": 20, "last": 3, "samples": 500}},
-    note=f"rises: some tenth keeps {RISE}× the first; falls: the last keeps {FALL}× the most, or less",
+    note=f"A curve rises if some tenth of the run keeps more than {RISE}× as much as the first tenth. It falls if the"
+    f" last tenth keeps less than {FALL}× as much as the largest tenth.",
 )

@@ -15,12 +15,12 @@ from gammafl.paper.printed import paper_gap
 from gammafl.paper.shared import CNN, MINI, TASKS, by_task
 
 FASTER = {50: 3.75, 55: 4.25, 60: 8.15}
-"""Accuracy → by how many per cent of the iterations γ-FedHT is ahead of HT there, as the paper says of CNN."""
+"""Accuracy → how many per cent fewer iterations than HT γ-FedHT needs to reach it, as the paper says for the CNN."""
 TWO_CLASSES = {"partition": {"kind": "labels", "classes": 2}}
 
 
 def iterations_to(row: Row, accuracy: float) -> float:
-    """The first iteration at which the mean of three neighbouring evaluations reaches `accuracy` (%); else T."""
+    """The first iteration where the mean of three neighbouring evaluations reaches `accuracy` (%); T if none does."""
     values = 100 * np.asarray(row.curve["metric"], float)
     smooth = np.convolve(values, np.ones(3) / 3, "valid") if len(values) >= 3 else values
     reached = np.flatnonzero(smooth >= accuracy)

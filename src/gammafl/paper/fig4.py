@@ -34,7 +34,7 @@ def ahead(rows: Rows, pair: Pair, cell: Place) -> Samples:
 
 
 def _leads(rows: Rows, pair: Pair, combine: Callable[[list[float]], float], **fixed: str) -> Samples:
-    """The leads of all settings that agree with `fixed` as one number a seed."""
+    """Combines the leads of all settings that agree with `fixed` into one number for each seed."""
     return over_all([ahead(rows, pair, cell) for cell in rows.cells(*SETTING, **fixed)], combine)
 
 
@@ -62,7 +62,7 @@ def _quantiser(rows: Rows) -> list[Part]:
 
 
 def _varies(rows: Rows) -> list[Part]:
-    """log10 of the ratio of the variances of the leads over the grid, n = 100 over n = 10, seed by seed."""
+    """For each seed: the variance of the leads over the grid at n = 100, over that at n = 10, as log10."""
     many, few = (_leads(rows, PLAIN, lambda x: np.log10(np.var(x) + 1e-12), clients=n) for n in ("100", "10"))
     return [Part("variance of the leads, n = 100 over n = 10", many - few, unit="log10")]
 
@@ -80,7 +80,7 @@ def _title(pair: Pair) -> str:
 
 
 def _heat(rows: Rows, pair: Pair, cell: Place) -> HeatCell:
-    """The mean lead, NaN of nothing; a star where the 95% interval excludes 0."""
+    """The mean lead, NaN without runs. A star means that the 95% interval excludes 0."""
     found = ahead(rows, pair, cell).interval
     star = "*" if found.low > 0 or found.high < 0 else ""
     return HeatCell(f"{cell['stepsize']} γ, k = {cell['keep']}", f"#C={cell['classes']}", found.mean, star)
@@ -128,7 +128,7 @@ FIG4 = Study(
         GridTable(
             SETTING,
             [_column(pair) for pair in PAIRS],
-            "points of accuracy, mean of the last evaluations; * the 95% interval over seeds excludes 0",
+            "Points of accuracy, by the mean of the last evaluations. *: the 95% interval over seeds excludes 0.",
             head="setting",
             name=_word,
         ),

@@ -1,6 +1,6 @@
-"""The paper's own numbers (Tables II, III and IV), to be printed beside ours. Accuracies in per cent, traffic in MiB.
+"""The paper's own numbers (Tables II, III and IV), for comparison. Accuracies are in per cent, traffic is in MiB.
 
-Traffic counts values only, no positions: 32 bits a kept value in Table III, 2 bits in Table IV.
+Traffic counts only values, without positions: 32 bits per kept value in Table III, and 2 bits in Table IV.
 """
 
 from collections.abc import Callable
@@ -66,12 +66,12 @@ def printed(rows: Rows, place: Place) -> Sent | None:
 
 
 def over_paper(rows: Rows, key: str, place: Place, paper: Sent) -> Samples:
-    """By how many points an accuracy is above the paper's, seed by seed."""
+    """By how many points an accuracy is above the paper's, for each seed."""
     return rows.by_seed(key, **place).each(lambda value: 100 * (value - paper.accuracy / 100))
 
 
 def paper_column(show: Callable[[Sent, str], str]) -> Column:
-    """What `show` makes of the paper's numbers and the method, beside ours; '–' where there are none."""
+    """A column with what `show` makes of the paper's numbers and the method; '–' where the paper prints none."""
 
     def text(rows: Rows, cell: Place) -> str:
         sent = printed(rows, cell)
@@ -84,7 +84,7 @@ PAPER_ACCURACY = paper_column(lambda paper, method: f"{paper.accuracy:.2f}")
 
 
 def paper_gap(rows: Rows, first: Place, second: Place) -> float | None:
-    """The paper's difference in accuracy, in points; at #C=2 where nothing else is said."""
+    """The paper's difference in accuracy, in points; at #C=2 if the places name no #C."""
     a, b = printed(rows, first), printed(rows, second)
     return round(a.accuracy - b.accuracy, 2) if a and b else None
 
@@ -96,6 +96,6 @@ def paper_saving(rows: Rows, first: Place, second: Place) -> float | None:
 
 
 def kept_by_paper(row: Sent, method: str) -> float:
-    """Per cent of the entries that are sent: Table IV counts 2 bits a value, a sixteenth of what Table III counts."""
+    """Per cent of the entries that are sent. Table IV counts 2 bits per value, a sixteenth of Table III's 32 bits."""
     sixteenths = method.removesuffix(PER_TENSOR) in ("stc", "gamma-fedht-q")
     return round(16 * row.reduced, 2) if sixteenths else row.reduced

@@ -3,8 +3,8 @@
     strongly-convex   h(z) = z²/2          f_i is L-smooth and μ-strongly convex with L = max a_ij, μ = min a_ij
     non-convex        h(z) = z²/(1 + z²)   f_i is L-smooth with L = 2·max a_ij, and flat far away
 
-Curvatures a_ij and centres c_ij differ between clients, so that local steps drift apart. G and Γ_n, which no problem of
-this kind bounds everywhere, are measured along the way: the smallest constants for which the assumptions held.
+Curvatures a_ij and centres c_ij differ between clients, so that local steps drift apart. No problem of this kind bounds
+G and Γ_n everywhere. So they are measured during the run: the smallest constants for which the assumptions held.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ NOISE = 1.0
 
 
 class Separable:
-    """The task; `metric` is f(x) − f* where it is known, else ‖∇f(x)‖²."""
+    """The task. Its metric is f(x) − f* if f* is known, else ‖∇f(x)‖²."""
 
     higher_is_better = False
 
@@ -59,7 +59,7 @@ class Separable:
         return float((self.curvature * (z * z / 2 if self.kind == "strongly-convex" else z * z / (1 + z * z))).sum())
 
     def gradients(self, x: Vector) -> Vector:
-        """∇f_i(x), a row a client."""
+        """∇f_i(x); row i is that of client i."""
         return np.asarray(self.curvature * self.slope(x - self.centre))
 
     def train(
@@ -76,7 +76,7 @@ class Separable:
             yield LocalUpdate(model - x, 0.0)
 
     def evaluate(self, model: Vector) -> Evaluation:
-        """f(x)/n − f*/n in both fields of a convex problem; of the other one ‖∇f(x)‖²."""
+        """Both fields are f(x) − f* for the convex problem, else ‖∇f(x)‖². f is the mean of the f_i."""
         if self.kind == "strongly-convex":
             z = model.astype(np.float64) - self.optimum
             error = float((self.curvature.mean(0) * z * z).sum() / 2)
@@ -88,7 +88,7 @@ class Separable:
         return Evaluation(squared, squared)
 
     def constants(self) -> Constants:
-        """With the G and Γ_n that were met so far."""
+        """The constants, with the G and Γ_n measured so far."""
         convex = self.kind == "strongly-convex"
         return Constants(
             smoothness=LARGEST if convex else 2 * LARGEST,

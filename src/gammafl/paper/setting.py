@@ -1,7 +1,7 @@
 """Which setting gives the paper's accuracy of FedAVG? Partition × sampler × #C, and four readings of a run.
 
 The paper says neither how samples were drawn nor whether a number is a run's last, its best or a mean. FedAVG
-compresses nothing, so that its distance to the paper is the setting's alone.
+compresses nothing, so only the setting can explain its distance to the paper.
 """
 
 from functools import partial
@@ -34,7 +34,7 @@ def _word(place: Place) -> str:
 
 
 def distances(rows: Rows, key: str) -> dict[str, Samples]:
-    """Setting → seed → how far this reading is from the paper, in the mean of the #C, in points."""
+    """Setting → seed → how many points this reading is from the paper, as a mean over #C."""
     made = {}
     for setting in rows.cells(*FACTORS):
         cells = rows.cells("classes", "method", **setting)
@@ -45,7 +45,7 @@ def distances(rows: Rows, key: str) -> dict[str, Samples]:
 
 
 def _nearest(rows: Rows, key: str) -> list[Part]:
-    """The setting of the least mean distance against each of the others."""
+    """Compares the setting with the least mean distance with each of the others."""
     far = distances(rows, key)
     first = min(far, key=lambda setting: far[setting].mean, default="")
     others = {setting: samples for setting, samples in far.items() if setting != first}
@@ -56,7 +56,7 @@ def _nearest(rows: Rows, key: str) -> list[Part]:
 
 
 def _gaps(rows: Rows) -> list[Part]:
-    """Ours − the paper's, of every cell and reading."""
+    """Our accuracy − the paper's, for every cell and reading."""
     known = [(cell, paper) for cell in rows.cells(*CELL) if (paper := printed(rows, cell))]
     return [
         Part(f"{_word(cell)}: {name}", over_paper(rows, key, cell, paper), unit=rows.unit)
@@ -66,7 +66,7 @@ def _gaps(rows: Rows) -> list[Part]:
 
 
 def _reading(key: str) -> Column:
-    """Mean and interval; ✓ where the paper's number is within, ✗ where it is not."""
+    """A column with mean and interval, and ✓ if the paper's number is within the interval, else ✗."""
 
     def show(rows: Rows, cell: Place) -> str:
         found, paper = (rows.scale * rows.by_seed(key, **cell)).interval, printed(rows, cell)
@@ -96,9 +96,9 @@ SETTING = Study(
         GridTable(
             CELL,
             (PAPER_ACCURACY, *map(_reading, READINGS)),
-            "FedAVG, accuracy % with 95% interval of the mean over seeds; ✓ the paper's number is within, ✗ it is not."
-            f" {PICKED}; averaged: the server's averaged model. The nearest setting was picked on these seeds: confirm"
-            " it on others",
+            "Accuracy of FedAVG in per cent, with the 95% interval of the mean over seeds. ✓: the paper's number is"
+            f" within the interval; ✗: it is not. {PICKED}. Averaged model is the server's average over rounds. The"
+            " nearest setting was picked on these seeds, so confirm it on others.",
             head="setting",
             name=_word,
         ),

@@ -1,9 +1,9 @@
-"""What the declarations share: the paper's tasks."""
+"""What the studies of the paper share: its tasks."""
 
 from typing import TypeVar
 
 MINI = "logistic-mini"
-"""The task that needs no download: every study of the logistic task has it too, to see the machinery work."""
+"""The task that needs no download. Every study of the logistic task has it too, as a quick try."""
 LOGISTIC = ("logistic-fmnist", MINI)
 CNN = ("cnn-cifar10",)
 TASKS = ("logistic-fmnist", "cnn-cifar10")
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def by_task(logistic: T, cnn: T) -> dict[str, T]:
-    """Task → what the paper has for Logistic or for CNN."""
+    """Task → the value that belongs to it: `logistic` for the logistic tasks, `cnn` for the CNN."""
     return {**dict.fromkeys(LOGISTIC, logistic), **dict.fromkeys(CNN, cnn)}
 
 

@@ -1,4 +1,4 @@
-"""Table II: λ and λ_0 from the paper's formulas beside the paper's digits. Nothing is trained."""
+"""Table II: λ and λ_0 from the paper's formulas, compared with the printed digits. Nothing is trained."""
 
 import math
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from gammafl.paper.printed import TABLE_II
 from gammafl.runs.progress import Progress
 
 FIGURES = {"λ": "threshold", "λ_0, inverse γ": "inverse", "λ_0, exponential γ": "exponential"}
-"""Heading → key; of the printed table and of ours."""
+"""Heading → key, both in the printed table and in ours."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """A row of the table: it is computed at once, so that it is always finished."""
+    """A row of the table. It is computed whenever it is read, so it is always finished."""
 
     model: str
     path: Path
@@ -51,7 +51,7 @@ def _beside_the_papers(heading: str, key: str) -> tuple[Column, Column]:
 
 
 def _digits(model: str) -> Claim:
-    """Every number of the row, rounded to three digits, is the printed one."""
+    """The claim that every number of the row, rounded to three digits, is the printed one."""
 
     def off(rows: Rows, key: str) -> Samples:
         return rows.by_seed(key, model=model).each(lambda ours: _units_off(ours, getattr(TABLE_II[model], key)))
@@ -64,7 +64,7 @@ def _digits(model: str) -> Claim:
 
 
 def _units_off(ours: float, paper: float) -> float:
-    """How many units of the third digit the two differ by, both as printed."""
+    """By how many units of the third digit the two numbers differ, both rounded to three digits."""
     unit = 10.0 ** (math.floor(math.log10(paper)) - 2)
     return round(abs(float(f"{ours:.2e}") - paper) / unit)
 
@@ -83,7 +83,7 @@ TABLE2 = Study(
                 mean_of_seeds("iterations", "T", "{:,.0f}".format),
                 *(column for heading, key in FIGURES.items() for column in _beside_the_papers(heading, key)),
             ),
-            "λ = 1/(2√(dk)), rounded as printed; ∫1/λ² = ∫1/λ_t²",
+            "λ = 1/(2√(dk)), rounded as the paper prints it. λ_0 follows from ∫1/λ² = ∫1/λ_t².",
             head="model@data",
             title="table2: thresholds",
         ),

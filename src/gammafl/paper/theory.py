@@ -1,6 +1,7 @@
-"""Theorems 1 and 2 on problems whose constants are known: measured rates, and the bounds beside them.
+"""Theorems 1 and 2 on problems whose constants are known: measured rates, compared with the bounds.
 
-The proofs threshold the update at λ_t·γ_t ("gradient units"), Algorithm 1 at λ_t ("update units"): both are measured.
+The proofs threshold the update at λ_t·γ_t ("gradient units"), Algorithm 1 does it at λ_t ("update units"). Both are
+measured.
 """
 
 import math
@@ -30,14 +31,14 @@ METHODS = {
     OURS_PROOF: {"method": "gamma-fedht", "units": "gradient"},
 }
 DASHES = ("solid", "solid", "dash", "dashdot", "dot")
-"""Of the methods in their order, so that lines on top of each other can all be seen."""
+"""The dashes of the methods, in their order: they show lines that lie on top of each other."""
 LENGTHS = ("300", "1000", "3000", "10000", "30000", "100000")
 RATE = {CONVEX: 1.0, SMOOTH: 0.5}
 MEASURED = {CONVEX: "f(x_T) − f*", SMOOTH: "mean of ‖∇f(x_t)‖²"}
 SLACK = 0.15
-"""A slope counts as the rate if it is at most this much flatter: lengths are finite, and so is the noise."""
+"""A slope counts as the rate if it is at most this much flatter, because runs are finite and noisy."""
 SETTLED = 3
-"""Slopes are fitted over the last lengths, this many, where the start is forgotten."""
+"""Slopes are fitted over so many of the largest lengths, where the start no longer counts."""
 SLOPE = "slope of log error in log T"
 
 
@@ -61,7 +62,7 @@ def _below_bound(method: str) -> Claim:
 
 
 def _bound_rate(rows: Rows) -> list[Part]:
-    """From the formula alone, at lengths far beyond what can be run."""
+    """The slope of the bound, from the formula alone, at lengths that are too large to run."""
     from gammafl.paper.problems import Separable
     from gammafl.paper.theory_run import TheoryJob
 
@@ -87,18 +88,18 @@ def _table(rows: Rows) -> TextTable:
         lines.append([method, *cells("error", method), fit.text(".2f")])
     lines += [[f"bound, {method}", *cells("bound", method), "–"] for method in _bounded(rows)]
     columns = ["method", *(f"T={int(t):,}" for t in rows.levels["T"]), f"slope of the last {SETTLED} [95%]"]
-    note = f"n = 10, 5 a round, E = 5, d = 100; the rate claimed is T^−{RATE[rows.task]:g}"
+    note = f"n = 10, 5 clients a round, E = 5, d = 100. The claimed rate is T^−{RATE[rows.task]:g}."
     title = f"theory: {rows.task}, {MEASURED[rows.task]}, mean of {rows.seeds_in_words()}"
     return TextTable(title, columns, lines, note)
 
 
 def _bounded(rows: Rows) -> dict[str, str]:
-    """Method → dash of its bound."""
+    """Method → dash of its bound's line."""
     return {m: dash for m, dash in ((FEDAVG, "dot"), (OURS_PROOF, "dash")) if m in rows.levels["method"]}
 
 
 def _chart(rows: Rows) -> Chart:
-    """The errors beside the claimed rate, and once more far below their bounds."""
+    """Two panels: the errors with the claimed rate, and the errors with their bounds."""
     x, rate = [float(t) for t in rows.levels["T"]], RATE[rows.task]
 
     def line(name: str, y: list[float], colour: str, dash: str = "solid", measured: bool = False) -> Line:
@@ -144,5 +145,5 @@ THEORY = Study(
     charts=(_chart,),
     make_job=_make_job,
     seeds=tuple(range(6)),
-    note="λ_0 is the same at all T; in gradient units the threshold starts at the same value as in update units",
+    note="λ_0 is the same at all T. In gradient units the threshold starts at the same value as in update units.",
 )

@@ -30,7 +30,7 @@ INITIAL = 0.5
 
 @dataclass(frozen=True)
 class TheoryJob:
-    """Writes `runs`/NAME/summary.json; short enough to be run again from the start if it was interrupted."""
+    """A run that writes `runs`/NAME/summary.json. It is so short that an interrupted run simply starts again."""
 
     problem: Kind
     seed: int
@@ -73,7 +73,7 @@ class TheoryJob:
 
     @property
     def initial(self) -> float:
-        """λ_0 in the method's units; in gradient units it starts, at the shortest T, with the same threshold."""
+        """λ_0 in the method's units. In gradient units, λ_0·γ_0 equals `INITIAL` with the stepsize γ_0 of T = 1000."""
         return INITIAL if self.units == "update" else INITIAL / float(replace(self, iterations=1000).stepsize(0))
 
     def compression(self) -> Method:
@@ -87,7 +87,7 @@ class TheoryJob:
         task = Separable(self.problem)
         curve = self._simulate(task, progress)
         values = np.array([value for _, value in curve])
-        tail = values[-max(1, len(values) // 10) :]  # E f(x_T) − f* of a falling error, from above and with less noise
+        tail = values[-max(1, len(values) // 10) :]  # less noise than in the last error alone
         error = tail.mean() if self.problem == "strongly-convex" else values.mean()
         figures = {"metric": task.metric, "error": float(error), "final": float(values[-1])}
         figures |= {"least": float(values.min()), "bound": self.bound(task), "stepsize": float(self.stepsize(0))}
@@ -120,7 +120,7 @@ class TheoryJob:
         return curve
 
     def bound(self, task: Separable) -> float:
-        """The theorem's right-hand side for this run; λ_0 in the proof's units, 0 for FedAVG."""
+        """The theorem's right-hand side for this run, with λ_0 in the proof's units, or 0 for FedAVG."""
         start = task.initial_model(np.random.default_rng())
         initial = 0.0 if self.method == "fedavg" else replace(self, units="gradient").initial
         if self.problem == "strongly-convex":
@@ -131,7 +131,7 @@ class TheoryJob:
 
 
 def _thinned(curve: Sequence[tuple[int, float]]) -> dict[str, list[float]]:
-    """At iterations spaced evenly on a log scale."""
+    """The curve at iterations that are spaced evenly on a log scale."""
     wanted = sorted({round(x) for x in np.geomspace(1, len(curve), min(POINTS, len(curve)))})
     return {
         "iteration": [curve[i - 1][0] for i in wanted],

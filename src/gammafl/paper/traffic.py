@@ -15,7 +15,7 @@ MIB = 1 << 20
 LARGEST_GAP = by_task(logistic=0.11, cnn=1.24)
 """The paper's own largest gap between γ-FedHT and FedAVG, in points."""
 QUANTISER_GAP = by_task(logistic=0.13, cnn=1.04)
-"""The most that γ-FedHT-Q is behind γ-FedHT in the paper, in points."""
+"""The paper's own largest gap between γ-FedHT-Q and γ-FedHT, in points."""
 AT_EACH: dict[str, Any] = {"by": ("classes",), "paper": paper_gap}
 HEADLINE = 7.42
 """The paper's lead over Top-k at #C=3, in points."""
@@ -39,10 +39,10 @@ TABLE = GridTable(
         size("uplink_bytes_per_client", "measured uplink"),
         Column("reduced to %", _reduced),
     ),
-    f"{READINGS_NOTE}. "
-    "Values only is the paper's accounting, without positions; measured uplink is the length of the encoded "
-    "messages. Both are of a client that takes part in every round. Top-k and STC keep as many entries as γ-FedHT "
-    "and γ-FedHT-Q.",
+    f"{READINGS_NOTE} "
+    "Values only is the paper's accounting, without positions. Measured uplink is the length of the encoded "
+    "messages. Both are for a client that takes part in every round. Top-k keeps as many entries as γ-FedHT, and STC "
+    "as many as γ-FedHT-Q.",
     head="#C, method",
 )
 _CLAIMS_3 = (

@@ -1,7 +1,7 @@
-"""Charts: each is specified once, in Vega-Lite through Altair, and gives a figure of the page, a PNG and an SVG.
+"""Charts: each has one specification, in Vega-Lite through Altair, for the figure of a page, the PNG and the SVG.
 
-`lines.py` and `estimates.py` make panels of plain numbers. `save` writes them as files, `page.py` puts them on a page.
-Layers named `HOVER` are for the page alone; what is printed is the first view.
+`lines.py` and `estimates.py` make panels from plain numbers. `save` writes them as files, and `page.py` puts them on a
+page. Only the page has the layers named `HOVER`. Files show the first view of each panel.
 """
 
 import re
@@ -16,17 +16,17 @@ from gammafl.core.errors import not_installed
 Spec = dict[str, Any]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
-"""Okabe and Ito's, without their yellow, which is faint on white: colour-blind readers can tell them apart."""
+"""The palette of Okabe and Ito, which colour-blind readers can tell apart. Their yellow, too faint, is left out."""
 GREY = "#777777"
 MUTED = "#B5B5B5"
 DASHES = {"solid": [1, 0], "dash": [6, 4], "dot": [2, 3], "dashdot": [8, 3, 2, 3]}
 
 HOVER = "hover"
-"""The name of layers that answer a mouse."""
+"""The name of the layers that react to the mouse."""
 LEADERS = "leaders"
 """The name of layers that lead from lines to their names."""
 WIDTH, HEIGHT = 430, 300
-"""Pixels of a panel in print."""
+"""The size of a panel in a file, in pixels."""
 CONFIG: Spec = {
     "background": "#ffffff",
     "font": "Liberation Sans, Arial, sans-serif",
@@ -39,7 +39,7 @@ CONFIG: Spec = {
 
 @dataclass(frozen=True)
 class View:
-    """One way to look at a panel: the buttons that lead to it, and what is drawn."""
+    """One way to look at a panel: the buttons that choose it, and its specification."""
 
     buttons: tuple[str, ...]
     spec: Spec
@@ -47,10 +47,10 @@ class View:
 
 @dataclass(frozen=True)
 class Panel:
-    """What one figure of a page shows: views on the same data, and the same in words for those who can't see it.
+    """One figure of a page: views on the same data, and a description in words for readers who can't see it.
 
-    `data` are records; layers without data of their own show them. `legend` is label, colour, dash; a reader can hide
-    each.
+    `data` are records, which every layer without its own data shows. `legend` has the label, colour and dash of each
+    line; a reader can hide each.
     """
 
     title: str
@@ -73,8 +73,8 @@ class Chart:
 
 
 def specification(chart: Any, height: int) -> Spec:
-    """The Vega-Lite of a layered Altair chart; in the place of its panel's data is only their name."""
-    import altair  # a third of a second, which most commands can do without
+    """The Vega-Lite specification of a layered Altair chart. It has the name of its panel's data, not the data."""
+    import altair  # loads a third of a second, and most commands don't need it
 
     with altair.data_transformers.enable(consolidate_datasets=False):
         whole = chart.properties(data=altair.NamedData("panel"), width=WIDTH, height=height)
@@ -93,23 +93,23 @@ def save(chart: Chart, directory: Path) -> list[Path]:
 
 
 def drawn(chart: Chart) -> Any:
-    """An Altair chart for a notebook, or to be saved."""
+    """`chart` as an Altair chart, which a notebook shows and which can be saved."""
     try:
         import altair
-        import vl_convert  # noqa: F401 - what saves it
+        import vl_convert  # noqa: F401 - saves the chart
     except ImportError as error:
         raise not_installed(str(error.name), "report") from None
     return altair.Chart.from_dict(printed(chart))
 
 
 def _renumbered(svg: str) -> str:
-    """Names of clips and gradients count from 0: the converter counts over all that it ever drew."""
+    """Numbers the clips and gradients of a picture from 0. The converter counts them over all pictures that it drew."""
     names: dict[str, str] = {}
     return re.sub(r"\b(clip|gradient_)(\d+)\b", lambda m: names.setdefault(m[0], f"{m[1]}{len(names)}"), svg)
 
 
 def printed(chart: Chart) -> Spec:
-    """One specification of all panels in their first views, with their data, without what is for a reader's mouse."""
+    """One specification of all panels in their first views, with their data and without layers for the mouse."""
     columns = min(2, len(chart.panels))
     panels, params = [], {}
     for panel in chart.panels:

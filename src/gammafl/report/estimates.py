@@ -23,7 +23,7 @@ class Estimate:
 
     @property
     def has_interval(self) -> bool:
-        """Whether there is an interval: there is none of one seed."""
+        """Whether there is an interval. A single seed has none."""
         return math.isfinite(self.low) and math.isfinite(self.high)
 
     @property
@@ -45,9 +45,9 @@ class HeatCell(NamedTuple):
 
 
 def intervals_panel(title: str, x_label: str, estimates: Sequence[Estimate]) -> Panel:
-    """A row an estimate: mean and 95% interval, hollow for one seed; the paper's number as a diamond.
+    """A row for each estimate: its mean and 95% interval. The dot of a single seed is hollow.
 
-    Labels stand above their rows, not beside them: a phone has no room at the side.
+    The paper's number is a diamond. Labels are above their rows, because a phone has no room beside them.
     """
     import altair as alt
 
@@ -106,7 +106,7 @@ def _range(one: Estimate) -> str:
 
 
 def heat_map_panel(title: str, unit: str, numbers: Sequence[HeatCell]) -> Panel:
-    """The colours are around zero, as far as the values of this map reach."""
+    """A heat map. Its colours are symmetric around zero and reach as far as its values."""
     import altair as alt
 
     known = [one.value if math.isfinite(one.value) else None for one in numbers]

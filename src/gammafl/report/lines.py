@@ -1,4 +1,4 @@
-"""Lines over one axis or several, labelled at their ends, with bands; a reader of the page chooses the axes."""
+"""Plots of lines with bands, labelled at their ends. If there are several axes, the reader of the page chooses them."""
 
 import json
 import math
@@ -23,9 +23,9 @@ from gammafl.report.charts import (
 )
 
 MARKED = 12
-"""A line of at most this many points has each of them marked."""
+"""If a line has at most this many points, each of them is marked."""
 LABEL_HEIGHT = 14
-"""Pixels from the name of a line to the next one; names are a column beside the plot."""
+"""Pixels from the name of a line to the next name. The names are a column beside the plot."""
 LEADER = 12
 """Pixels from the plot to the names."""
 
@@ -44,10 +44,10 @@ class Axis:
 
 @dataclass(frozen=True)
 class Line:
-    """A line with its points: key → values of equal length. `low` and `high` are its band, by the same keys.
+    """A line. `values` are its points: key → values, all of equal length. `low` and `high` are its band, by key.
 
-    `muted` are points in grey, by the key of the x axis. `hints` are told of points under the mouse; where there are
-    some, a point without one is not marked. `place` are the levels of menus that it belongs to.
+    `muted` says which points are grey, by the key of the x axis. `hints` are texts for points under the mouse. If there
+    are hints, only points with one are marked. `place` has the levels of the menus at which the line is shown.
     """
 
     label: str
@@ -70,7 +70,9 @@ def lines_panel(
     menus: Mapping[str, Sequence[str]] | None = None,
     wide: bool = False,
 ) -> Panel:
-    """Lines, labelled at their ends; a reader chooses among the axes. `menus` are factor → levels, one shown at a time.
+    """A panel of lines with their names at their ends. A reader chooses among the axes.
+
+    `menus` is factor → levels; of each factor, the panel shows one level at a time.
 
     >>> axes = [Axis("t", "iterations")], [Axis("loss", "loss")]
     >>> panel = lines_panel("", [Line("HT", {"t": [1, 2], "loss": [3.0, 2.5]})], *axes)
@@ -96,7 +98,7 @@ def lines_panel(
 
 
 def coloured(lines: Sequence[Line]) -> list[Line]:
-    """Each label with a colour: its own where these tell all labels apart, else one by its place in the palette."""
+    """Gives each label a colour and dash: its own if no two labels share them, else the next of the palette."""
     labels = list(dict.fromkeys(line.label for line in lines))
     own = {line.label: (line.colour, line.dash) for line in lines if line.colour}
     if len(set(own.values())) < len(own):
@@ -112,7 +114,7 @@ def coloured(lines: Sequence[Line]) -> list[Line]:
 
 
 def _points(lines: Sequence[Line], axes: Sequence[Axis]) -> Iterator[dict[str, Any]]:
-    """A record a point: whatever axes may show of it."""
+    """A record for each point, with its value on every axis."""
     for number, line in enumerate(lines):
         count = max((len(values) for values in line.values.values()), default=0)
         shown = line.values.get(axes[-1].key, [math.nan] * count)
@@ -169,7 +171,7 @@ def _lines_spec(
 
 
 def _chosen(chart: Any, menus: Mapping[str, Sequence[str]]) -> Any:
-    """Without the lines that a reader hid, and at the levels that the menus show."""
+    """`chart` without the lines that the reader hides, at the levels that the menus show."""
     chart = chart.transform_filter("indexof(hidden, datum.line) < 0")
     for number, factor in enumerate(menus):
         chart = chart.transform_filter(f"datum[{json.dumps(factor)}] == menu{number}")
@@ -188,7 +190,7 @@ def _position(channel: str, axis: Axis, suffix: str = "") -> Any:
 
 
 def _ends(lines: Sequence[Line], x: Axis, y: Axis) -> Iterator[dict[str, Any]]:
-    """Where lines end (`_end`), and at which height their names stand beside the plot: near their ends, apart."""
+    """Where lines end (`_end`), and the heights of their names beside the plot: near the ends, without overlap."""
     to = math.log10 if y.log else float
     for place in dict.fromkeys(tuple(line.place.items()) for line in lines):
         here = [line for line in lines if tuple(line.place.items()) == place]
@@ -206,7 +208,7 @@ def _ends(lines: Sequence[Line], x: Axis, y: Axis) -> Iterator[dict[str, Any]]:
 
 
 def _height(lines: Sequence[Line]) -> int:
-    """Of a plot, in pixels: there is room for the names of all lines that are seen at once."""
+    """The height of a plot in pixels. It has room for the names of all lines that are visible at once."""
     seen = Counter(tuple(line.place.items()) for line in lines)
     return max(HEIGHT, LABEL_HEIGHT * max(seen.values(), default=0))
 
@@ -222,7 +224,7 @@ def spread(heights: Sequence[float], gap: float) -> list[float]:
     from scipy.optimize import isotonic_regression
 
     order = np.argsort(heights, kind="stable")
-    below = gap * np.arange(len(heights))  # the gaps under each, without which they only have to be in order
+    below = gap * np.arange(len(heights))  # without these gaps, the heights only have to be in order
     moved = np.empty(len(heights))
     moved[order] = isotonic_regression(np.array(heights)[order] - below).x.clip(0, max(0, 1 - below[-1])) + below
     return [float(height) for height in moved]

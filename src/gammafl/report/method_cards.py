@@ -1,4 +1,4 @@
-"""Cards of methods: all that the registry knows of one, for a reader in a terminal."""
+"""Cards of methods for a terminal: everything that the registry knows about a method."""
 
 from collections.abc import Sequence
 from textwrap import fill
@@ -10,7 +10,7 @@ WIDTH, INDENT = 118, 12
 
 
 def card(entry: Entry) -> str:
-    """What it does, its settings, what it costs, what it promises.
+    """The card of a method: what it does, its settings, its cost, and the property that it promises.
 
     >>> print(card(entry_named("fedavg")))
     fedavg (FedAVG)
@@ -34,7 +34,7 @@ def card(entry: Entry) -> str:
 
 
 def facts(entry: Entry) -> dict[str, str]:
-    """The lines of a card by their first word; empty where there is nothing to say."""
+    """First word → the rest of each line of a card; empty where there is nothing to say."""
     first = next(iter(entry.parameters), None)
     leader = entry_named(entry.follows).label if entry.follows else ""
     return {
@@ -52,7 +52,7 @@ def facts(entry: Entry) -> dict[str, str]:
 
 
 def methods_table(entries: Sequence[Entry]) -> TextTable:
-    """A line a method."""
+    """A table with a line for each method."""
     rows = [[e.name, e.label, e.what, e.state or "–", e.citation] for e in entries]
-    note = "its card: gammafl methods NAME; a method of your own: --method file.py:function"
+    note = "gammafl methods NAME shows a method's card. Use a method of your own with --method file.py:function."
     return TextTable("methods", ["name", "label", "what it does", "state", "published in"], rows, note, prose=True)

@@ -1,6 +1,6 @@
-"""One self-contained HTML page: what was run, what it says to the claims, plots, tables, and how it was made.
+"""One self-contained HTML page: what was run, the verdicts on the claims, plots, tables, and how it was made.
 
-Jinja escapes whatever comes from a file, also in the data for the script: they are JSON without a '<'.
+Jinja escapes everything that comes from a file. It also escapes the data for the script, which are JSON without a '<'.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,14 +18,14 @@ from gammafl.report.tables import TextTable
 SIGNS = {"holds": ("holds", "✓"), "does not hold": ("fails", "✗"), "not decided at this noise": ("open", "?")}
 """Verdict → its class in page.css and its sign."""
 NEEDED = {"altair": "altair", "vl_convert": "vl-convert-python", "jinja2": "jinja2", "scipy": "scipy"}
-"""Module → package that has it."""
+"""Module → the package that has it."""
 
 
 @dataclass(frozen=True)
 class ClaimCard:
-    """A claim with its verdict and evidence: texts, each with its own verdict.
+    """A claim with its verdict and its evidence: texts, each with its own verdict.
 
-    A `summary` is shown first where there is much evidence.
+    If there is a `summary`, the page shows it in place of the evidence, which a click opens.
     """
 
     sentence: str
@@ -51,19 +51,19 @@ class Section:
     details: Sequence[tuple[str, str]] = ()
 
     def count(self, verdict: str) -> int:
-        """How many claims have it."""
+        """How many claims have this verdict."""
         return sum(claim.verdict == verdict for claim in self.claims)
 
 
 def need_charts() -> None:
-    """One line that names what to install, where something is missing."""
+    """Raises an `InputError` that names what to install, if a package is missing."""
     for module, package in NEEDED.items():
         if find_spec(module) is None:
             raise not_installed(package, "report")
 
 
 def render(title: str, sections: Sequence[Section]) -> str:
-    """The whole document."""
+    """The HTML of the whole page."""
     need_charts()
     from jinja2 import Environment
     from markupsafe import Markup
@@ -93,7 +93,7 @@ def _file(name: str) -> str:
 
 @cache
 def _vega() -> str:
-    """Vega, Vega-Lite and vega-embed as one script, without anything that ends a script element."""
+    """Vega, Vega-Lite and vega-embed as one script, without text that would end the script element."""
     import vl_convert
 
     return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")).replace("</script", "<\\/script")

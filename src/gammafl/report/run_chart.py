@@ -12,7 +12,7 @@ SENT = Axis("sent_bytes", "sent so far by all clients (bytes)", button="bytes se
 
 
 def run_chart(summary: Summary, records: Sequence[RoundRecord]) -> Chart:
-    """A panel for each axis; the averaged model is a line of its own."""
+    """A chart with a panel for each axis. The averaged model has its own line."""
     sent = list(accumulate(record.uplink_bytes for record in records))
     shown = [(record, size) for record, size in zip(records, sent, strict=True) if record.metric is not None]
     lines = [
@@ -28,7 +28,7 @@ def run_chart(summary: Summary, records: Sequence[RoundRecord]) -> Chart:
 
 
 def _line(name: str, points: Sequence[tuple[int, int, float | None]]) -> Line:
-    """Of the points that have a metric."""
+    """A line through the points that have a metric."""
     there = [(iteration, size, metric) for iteration, size, metric in points if metric is not None]
     across, sent, up = ([point[i] for point in there] for i in range(3))
     return Line(name, {ITERATIONS.key: across, SENT.key: sent, "metric": up})

@@ -1,4 +1,4 @@
-"""Tables: rich for a terminal, the same rows as Markdown for documents."""
+"""Tables, printed with rich in a terminal, or as Markdown in documents."""
 
 import sys
 from collections.abc import Collection, Iterable, Sequence
@@ -12,12 +12,13 @@ from gammafl.federated.records import Summary
 from gammafl.federated.units import show_bytes, show_duration, show_metric
 from gammafl.methods.registry import label_of
 
-PICKED = "best: of all evaluations of a run, picked on the test set"
+PICKED = "Best is the best of a run's evaluations, picked on the test set"
+SPREAD = "± is the standard deviation over seeds"
 
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table: the first column to the left, the others to the right unless they are prose."""
+    """A table. The first column is aligned to the left, the others to the right unless they are `prose`."""
 
     title: str
     columns: Sequence[str]
@@ -53,13 +54,13 @@ def _range(numbers: Collection[int]) -> str:
 
 
 def console(to_stderr: bool = False) -> Console:
-    """Standard output, or standard error; as wide as a table needs where it is not a terminal."""
+    """A console for standard output or standard error. If that is not a terminal, lines have up to 140 characters."""
     stream = sys.stderr if to_stderr else sys.stdout
     return Console(highlight=False, stderr=to_stderr, width=None if stream.isatty() else 140)
 
 
 def best_of(evaluations: Iterable[int | None]) -> str:
-    """'best of 100' for runs of 100 evaluations each; 'best of 40 to 100', or plain 'best' where it is not known."""
+    """'best of 100' for runs of 100 evaluations each, or 'best of 40 to 100'; 'best' if a number is not known."""
     counts = [count or 0 for count in evaluations]
     return f"best of {_range(counts)}" if min(counts, default=0) else "best"
 
@@ -79,7 +80,7 @@ def _down_rows(summary: Summary) -> list[list[str]]:
 
 
 def run_table(summary: Summary, path: str) -> TextTable:
-    """One run in a few lines."""
+    """The results of one run in a few lines."""
     uplink, metric = summary.uplink_bytes_per_client, summary.metric
     last, final, best, averaged, server = (
         "–" if value is None else show_metric(metric, value)
@@ -97,8 +98,8 @@ def run_table(summary: Summary, path: str) -> TextTable:
         *_down_rows(summary),
         *([["time on the link", show_duration(summary.link_seconds)]] if summary.link_seconds is not None else []),
         ["time", f"{summary.wall_seconds:.1f} s"],
-        ["of it, evaluation", f"{100 * summary.evaluation_seconds / summary.wall_seconds:.1f}%"],
+        ["time for evaluations", f"{100 * summary.evaluation_seconds / summary.wall_seconds:.1f}%"],
         ["peak memory", show_bytes(summary.peak_memory_bytes)],
     ]
     title = f"{label_of(summary.method)} on {summary.task}, seed {summary.seed}"
-    return TextTable(title, ["", "value"], rows, f"in {path}; {PICKED}")
+    return TextTable(title, ["", "value"], rows, f"The run is in {path}. {PICKED}.")
