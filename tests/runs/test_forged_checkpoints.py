@@ -201,7 +201,7 @@ def test_where_no_checkpoint_is_a_file_one_line_says_so_and_nothing_is_begun_ane
     shutil.copytree(stopped, path)
     for name in (checkpoint.LAST, checkpoint.PREVIOUS):
         put(kind, path / "checkpoint" / name)
-    with not_for_ever(), pytest.raises(gf.InputError, match=r"no checkpoint in .* is whole"):
+    with not_for_ever(), pytest.raises(gf.InputError, match=r"no checkpoint in .* can be used"):
         load(path, [])
 
 

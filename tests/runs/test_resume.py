@@ -240,7 +240,7 @@ def test_when_no_checkpoint_is_whole_the_run_says_so_and_changes_nothing(tmp_pat
     for name in ("last", "previous"):
         (path / "checkpoint" / f"{name}.safetensors").write_bytes(b"rubbish")
     before = (path / "rounds.jsonl").read_bytes()
-    with pytest.raises(gf.InputError, match=r"no checkpoint in .* is whole"):
+    with pytest.raises(gf.InputError, match=r"no checkpoint in .* can be used"):
         execute(config(), path, resume=True)
     assert (path / "rounds.jsonl").read_bytes() == before
 

@@ -1,8 +1,8 @@
 """Checkpoints: the whole state of a run after a round, in one safetensors file with a checksum.
 
-A new checkpoint is written beside the old one, flushed to disk, and renamed; the one before it is kept. So
-at any moment at least one whole checkpoint is there, whatever happens to the process or the machine. They hold the
-clients' residuals, so that only their owner can read them.
+A new checkpoint is written beside the old one, flushed to disk and renamed, and the previous one is kept. So there is
+always at least one whole checkpoint, whatever happens to the process or the machine. Checkpoints hold the clients'
+residuals, so only their owner can read them.
 """
 
 import os
@@ -47,7 +47,7 @@ ClientNumber = Annotated[str, Field(pattern="^[0-9]{1,18}$")]
 
 @dataclass(frozen=True)
 class Saved:
-    """A state, the clients' residuals and lost uploads, and how far the ledger had come when they were saved."""
+    """A state, the clients' residuals and lost uploads, and the length of the ledger at that time."""
 
     state: ServerState
     residuals: Mapping[int, Vector]
@@ -58,10 +58,10 @@ class Saved:
     lost: Mapping[int, SparseUpdate] = field(default_factory=dict)
     paces: Mapping[int, Pace] = field(default_factory=dict)
     others: Mapping[str, Mapping[int, Vector]] = field(default_factory=dict)
-    """What else clients remember: name → client → vector."""
+    """The other vectors that clients remember: name → client → vector."""
 
     mirror: tuple[Mapping[str, Tensor], Mapping[str, float]] | None = None
-    """Vectors and shares of the server's half, as they were read."""
+    """Vectors and shares of the server's half of the clients' memories, as they are in the file."""
 
 
 class TotalsFacts(Facts):
@@ -73,7 +73,7 @@ class TotalsFacts(Facts):
 
 
 class CheckpointFacts(Facts):
-    """What a checkpoint says beside its tensors."""
+    """What a checkpoint contains besides its tensors."""
 
     round: Count
     averaged_rounds: Count
@@ -87,14 +87,14 @@ class CheckpointFacts(Facts):
     norms: NormsState | None = None
     down: ViewFacts | None = None
     paces: dict[ClientNumber, Annotated[list[Size], Field(min_length=2, max_length=2)]] = Field({})
-    """Client → its `Pace`, where clients have rates."""
+    """Client → its `Pace`, if clients have rates."""
 
     shares: dict[ClientNumber, Size] | None = None
-    """Of the server's half of the clients' memories, where it has one."""
+    """Client → its share in the server's half of the clients' memories, if the server has one."""
 
 
 def save(directory: Path, saved: Saved) -> None:
-    """Writes `saved` so that a crash at any instant leaves it or the one before."""
+    """Writes `saved`. A crash at any time leaves this checkpoint or the previous one."""
     with storing(directory):
         private_files.make_directory(directory)
     state = saved.state
@@ -131,12 +131,13 @@ def save(directory: Path, saved: Saved) -> None:
 
 
 def load(directory: Path, plan: Plan, ledger: Path, say: Say) -> Saved | None:
-    """The newest checkpoint that `plan` and `ledger` can go on with; None where there is none at all.
+    """Reads the newest checkpoint from which `plan` and `ledger` can continue. Returns None if there is no checkpoint.
 
-    One that is damaged, or whose content makes no sense, is passed over for the one before. One that makes sense and is
-    of other data or of another model is an error: it is not this run's.
+    If the last one is damaged or makes no sense, the previous one is read. A checkpoint that makes sense but has other
+    data or another model is an error, because it belongs to another run.
 
-    A last one that can't be used is put aside, or the next `save` would put it into the place of the one before it.
+    A last checkpoint that can't be used gets another name. Otherwise the next `save` would replace the previous one,
+    which is good, with the damaged one.
     """
     try:
         present = [path for name in (LAST, PREVIOUS) if is_there(path := directory / name)]
@@ -153,7 +154,7 @@ def load(directory: Path, plan: Plan, ledger: Path, say: Say) -> Saved | None:
                 saved.state.mirror = _mirror(saved, plan)
         except (*tensor_files.DAMAGED, OSError) as error:
             reasons.append(str(error))
-            say(f"checkpoint {path} can't be used ({error}); looking for the one before")
+            say(f"checkpoint {path} can't be used ({error}); trying the previous one")
             continue
         if foreign is not None:
             raise InputError(f"the run in {directory.parent} {foreign}")
@@ -162,13 +163,13 @@ def load(directory: Path, plan: Plan, ledger: Path, say: Say) -> Saved | None:
                 os.replace(present[0], directory / f"damaged-{secrets.token_hex(2)}.safetensors")
         return saved
     if present:
-        advice = "remove the directory to start the run anew"
-        raise InputError(f"no checkpoint in {directory} is whole, the last not because {reasons[0]}; {advice}")
+        advice = "remove the directory to start the run from its beginning"
+        raise InputError(f"no checkpoint in {directory} can be used (the last one: {reasons[0]}); {advice}")
     return None
 
 
 def _read(path: Path) -> Saved:
-    """What a file holds, if it is a checkpoint of any run at all."""
+    """The content of a file that is a checkpoint of some run, or one of `DAMAGED`."""
     raw, tensors = tensor_files.read(path)
     facts = checked(CheckpointFacts, raw)
     residuals, uploads = Tensors(path, RESIDUAL), Tensors(path, LOST)
@@ -176,7 +177,7 @@ def _read(path: Path) -> Saved:
     _require_kinds(tensors, residuals, uploads, others)
     averaged = "average" in tensors
     if averaged != (facts.averaged_rounds > 0) or facts.averaged_rounds > facts.round:
-        raise ValueError(f"an average of {facts.averaged_rounds} models after round {facts.round}")
+        raise ValueError(f"it has an average of {facts.averaged_rounds} models after round {facts.round}")
     model = tensors["model"]
     return Saved(
         state=ServerState(
@@ -211,14 +212,14 @@ def _mirror(saved: Saved, plan: Plan) -> Mirror | None:
     """The server's half of the clients' memories, or a `ValueError`."""
     mirror = plan.method.memory.server(plan.dim, plan.layout.tail)
     if (mirror is None) != (saved.mirror is None):
-        raise ValueError("its server remembers something else of its clients")
+        raise ValueError("the server's half of its clients' memories is not that of the method")
     if mirror is not None and saved.mirror is not None:
         mirror.restore(*saved.mirror)
     return mirror
 
 
 def _require_kinds(tensors: Tensors, residuals: Tensors, uploads: Tensors, others: Mapping[str, Tensors]) -> None:
-    """All that is there has a name we know, and is a vector as long as the model."""
+    """Raises a `ValueError` unless every tensor has a known name, and every vector is as long as the model."""
     model = tensors.kinds.get("model", Kind("nothing", ()))
     moments = {f"{MOMENT}{name}" for names in MOMENTS.values() for name in names}
     down = {name for name in tensors if name in (VIEW, CHANGED_AT) or name.startswith(BROADCAST)}
@@ -231,11 +232,11 @@ def _require_kinds(tensors: Tensors, residuals: Tensors, uploads: Tensors, other
     no_vectors = (down - {VIEW}) | few
     vectors = [kind for name, kind in tensors.kinds.items() if not name.startswith(LOST) and name not in no_vectors]
     if any(kind != model for kind in vectors) or any(kind.type != BYTES for kind in uploads.kinds.values()):
-        raise ValueError("its tensors are not of one model")
+        raise ValueError("its tensors belong to different models")
 
 
 def _foreign(saved: Saved, plan: Plan) -> str | None:
-    """Why a checkpoint is not one of `plan`'s."""
+    """Says why a checkpoint is not one of `plan`; None if it can be."""
     if saved.fingerprint != plan.task.fingerprint():
         return "began with other data; give it the same --data-dir"
     if saved.state.model.size != plan.dim:
@@ -244,33 +245,33 @@ def _foreign(saved: Saved, plan: Plan) -> str | None:
 
 
 def _require_sense(saved: Saved, plan: Plan, ledger: Path) -> None:
-    """A run of `plan` can have come this far, and `ledger` tells of as many rounds."""
+    """Raises a `ValueError` if a run of `plan` can't have this state, or if `ledger` lacks rounds of it."""
     if saved.state.round > plan.rounds:
-        raise ValueError(f"round {saved.state.round} of {plan.rounds}")
+        raise ValueError(f"it is of round {saved.state.round} of {plan.rounds}")
     Controller(plan.method, plan.dim, plan.schedule, plan.rounds, plan.allowance).restore(saved.state.level)
     LearntNorm(plan.limits).restore(saved.state.norms)
     if (saved.state.down is None) != (plan.downlink == "full"):
-        raise ValueError("its way down is another one")
+        raise ValueError("it has another downlink than the run")
     if saved.state.down is not None and saved.state.down.version > saved.state.round:
-        raise ValueError(f"version {saved.state.down.version} of its view after round {saved.state.round}")
+        raise ValueError(f"it has version {saved.state.down.version} of its view after round {saved.state.round}")
     if (saved.state.totals.link_seconds is None) == (plan.link is not None and saved.state.round > 0):
-        raise ValueError("its clock is of another link")
+        raise ValueError("it has another link than the run")
     vectors = {name for name in plan.method.memory.vectors if name != core_memory.RESIDUAL}
     if any(set(held) != set(saved.residuals) for held in saved.others.values()) or not saved.others.keys() <= vectors:
-        raise ValueError("its clients remember something else")
+        raise ValueError("its clients' memories are not those of the method")
     if saved.residuals and vectors != saved.others.keys():
         raise ValueError(f"its clients have no {', '.join(sorted(vectors - saved.others.keys()))}")
     named = (*saved.residuals, *saved.lost, *saved.paces, *_holders(saved.state), *_senders(saved))
     if strangers := [client for client in named if client >= plan.clients]:
-        raise ValueError(f"client {strangers[0]} of {plan.clients}")
+        raise ValueError(f"it has client {strangers[0]}, but the run has {plan.clients} clients")
     moments = saved.state.moments
     steps = saved.state.round if plan.privacy else saved.state.totals.uploads
     wrong = set(moments) != set(remembered(plan.server_optimizer, steps))
     if wrong or any((moments[name] < 0).any() for name in moments if name == "squares"):
-        raise ValueError(f"its server's optimizer remembers {', '.join(moments) or 'nothing'} that makes sense")
+        raise ValueError(f"its state of the server's optimizer ({', '.join(moments) or 'nothing'}) makes no sense")
     if _whole_lines(ledger, saved.ledger_bytes) != saved.state.round:
-        told = f"{saved.state.round} rounds in {saved.ledger_bytes} bytes"
-        raise ValueError(f"{ledger.name} is damaged or of another checkpoint: it does not tell of {told}")
+        lines = f"its first {saved.ledger_bytes} bytes are not {saved.state.round} rounds"
+        raise ValueError(f"{ledger.name} is damaged or belongs to another checkpoint: {lines}")
 
 
 def _senders(saved: Saved) -> list[int]:
@@ -282,7 +283,7 @@ def _holders(state: ServerState) -> list[int]:
 
 
 def _whole_lines(path: Path, size: int) -> int | None:
-    """How many lines the first `size` bytes of a file are; None if they are cut off."""
+    """How many lines the first `size` bytes of a file are; None if the last one is not whole."""
     require_regular(path)
     lines, last = 0, b"\n"
     with path.open("rb") as stream:

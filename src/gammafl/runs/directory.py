@@ -1,10 +1,11 @@
-"""A run's directory: config.toml, rounds.jsonl, checkpoint/, and when it is done summary.json and the models.
+"""A run's directory: config.toml, rounds.jsonl, checkpoint/, and at the end summary.json and the models.
 
-A run that a callback ended has a stopped.json instead, of the same form: whoever goes on with it takes that away.
+A run that a callback ended has stopped.json instead of summary.json, in the same format. It is removed when the run
+continues.
 
 config.toml says which run it is: the settings of `gammafl run`, or the arguments of `gf.simulate`. The file of a user's
 own task or method, and a trace of links, are part of the settings: task.sha256, method.sha256 and link.sha256 hold
-their digests. run.lock is empty; the process that runs here holds its lock.
+their digests. run.lock is empty; the process that runs in the directory holds its lock.
 """
 
 import json
@@ -28,13 +29,13 @@ from gammafl.methods.files import digest_of, is_file
 
 HEADING = "# a run of gammafl, format 2\n"
 SIMULATION_HEADING = "# a run of gf.simulate, format 1\n"
-"""The first line of config.toml."""
+"""The first line of the config.toml of `gf.simulate`."""
 ARITHMETIC = "# computed by "
-"""How the line begins that says whose loops compute, which decides how numbers are rounded."""
+"""The beginning of the line in config.toml that says which loops compute, because they decide about rounding."""
 
 
 class RunDirectory:
-    """The files of one run. Nothing is created before it is `claimed`."""
+    """The files of one run. `claimed` creates the directory; nothing exists before."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -48,10 +49,10 @@ class RunDirectory:
         self.lock_file = path / "run.lock"
 
     def holds(self, config: AnyConfig) -> bool:
-        """Whether a run of `config` is here; another run, or other files, are an error.
+        """Whether the directory has a run of `config`. Another run, or other files, raise an `InputError`.
 
-        It is the same run if the settings that results depend on are the same; config.toml keeps those that it began
-        with.
+        It is the same run if all settings on which results depend are the same. config.toml keeps the settings with
+        which the run began.
         """
         if not self.config_file.exists():
             files = self.path.iterdir() if self.path.exists() else ()
@@ -72,17 +73,17 @@ class RunDirectory:
             if noted != file_digest(name):
                 raise InputError(
                     f"{name.partition(':')[0]} has changed since the run in {self.path} began; choose another --out,"
-                    f" or remove {path} if it still means the same"
+                    f" or remove {path} if the file still means the same"
                 )
         return True
 
     def _own_files(self, config: AnyConfig) -> dict[Path, str]:
-        """Where the digest of each file of the user's own is noted that the run is made from."""
+        """Where a digest is → the user's own file that it is of."""
         names = {} if isinstance(config, SimulationConfig) else own_files(config)
         return {self.path / f"{kind}.sha256": name for kind, name in names.items()}
 
     def config(self) -> AnyConfig:
-        """What run it is."""
+        """The configuration of the run."""
         with _reading(self.config_file, "choose another --out"):
             table = read_toml(self.config_file)
         text = self.config_file.read_text("utf-8")
@@ -101,11 +102,11 @@ class RunDirectory:
         """The summary of a finished run, else None."""
         if not self.summary_file.exists():
             return None
-        with _reading(self.summary_file, "remove it, and the same command (run: with --resume) writes it again"):
+        with _reading(self.summary_file, "remove it, and run the same command again (`run` with --resume)"):
             return checked(Summary, json.loads(self.summary_file.read_text("utf-8")))
 
     def _refuse_other(self, arithmetic: str) -> None:
-        """A run goes on with the arithmetic that it began with: its bytes don't depend on interruptions."""
+        """Raises an `InputError` if the run began with other arithmetic: its bytes must not depend on interruptions."""
         lines = self.config_file.read_text("utf-8").splitlines()
         noted = [line.removeprefix(ARITHMETIC) for line in lines if line.startswith(ARITHMETIC)]
         if noted and arithmetic and noted[0] != arithmetic:
@@ -116,7 +117,7 @@ class RunDirectory:
 
     @contextmanager
     def claimed(self, config: AnyConfig, arithmetic: str = "") -> Iterator[None]:
-        """The directory for a run of `config`, for this process alone; `arithmetic` says whose loops compute."""
+        """Holds the directory for a run of `config` by this process alone; `arithmetic` says which loops compute."""
         with storing(self.path, "start the run again"):
             self.path.mkdir(parents=True, exist_ok=True)
             lock = locks.take(
@@ -135,7 +136,7 @@ class RunDirectory:
 
     @contextmanager
     def open_ledger(self, keep_bytes: int) -> Iterator["Ledger"]:
-        """The ledger for appending, cut back to `keep_bytes`: rounds after the checkpoint are run again."""
+        """Opens the ledger for appending. It is cut to `keep_bytes`, because rounds after the checkpoint run again."""
         if self.ledger_file.exists():
             with _reading(self.ledger_file, f"remove {self.path}"):
                 pass
@@ -143,7 +144,8 @@ class RunDirectory:
             stream = self.ledger_file.open("ab", buffering=0)
         with stream:
             if os.fstat(stream.fileno()).st_size < keep_bytes:
-                raise InputError(f"{self.ledger_file} is shorter than its checkpoint says; remove {self.path}")
+                advice = f"remove {self.path} to run it again"
+                raise InputError(f"{self.ledger_file} is shorter than its checkpoint says; {advice}")
             stream.truncate(keep_bytes)
             yield Ledger(stream)
 
@@ -152,18 +154,18 @@ class RunDirectory:
         if not self.ledger_file.exists():
             return []
         with (
-            _reading(self.ledger_file, f"remove {self.path} to run it anew"),
+            _reading(self.ledger_file, f"remove {self.path} to run it again"),
             self.ledger_file.open(encoding="utf-8") as lines,
         ):
             return [checked(RoundRecord, json.loads(line)) for line in lines if line.endswith("\n")]
 
     def go_on(self) -> None:
-        """What was said of a run that a callback ended is no longer so."""
+        """Removes the summary of a run that a callback ended, because the run continues."""
         with storing(self.stopped_file):
             self.stopped_file.unlink(missing_ok=True)
 
     def finish(self, summary: Summary) -> None:
-        """Writes the summary; that of a run that a callback ended is no summary.json: the run is not finished."""
+        """Writes the summary: as stopped.json if a callback ended the run, which then is not finished."""
         path = self.summary_file if summary.stopped is None else self.stopped_file
         text = json.dumps(summary.table(), indent=2, ensure_ascii=False) + "\n"
         with storing(path):
@@ -171,9 +173,9 @@ class RunDirectory:
 
 
 class Ledger:
-    """rounds.jsonl while it is written: whole lines, which others may read meanwhile.
+    """rounds.jsonl while the run writes it. Others can read its whole lines meanwhile.
 
-    `stream` has no buffer: what could not be written there would be tried again, and fail again, when it is closed.
+    `stream` has no buffer. After a failed write, a buffer would write again when it is closed, and fail again.
     """
 
     def __init__(self, stream: FileIO) -> None:
@@ -186,26 +188,26 @@ class Ledger:
                 line = line[self.stream.write(line) :]
 
     def sync(self) -> int:
-        """All records are on disk; returns the ledger's length in bytes."""
+        """Flushes all records to disk. Returns the length of the ledger in bytes."""
         with storing(str(self.stream.name)):
             os.fsync(self.stream.fileno())
         return os.fstat(self.stream.fileno()).st_size
 
 
 def own_files(config: RunConfig) -> dict[str, str]:
-    """The files of the user's own that a run is made from: its task, its method, its links."""
+    """The user's own files that a run depends on: "task", "method" or "link" → the file's name."""
     own = {"task": config.task, "method": config.method, "link": config.link or ""}
     return {kind: name for kind, name in own.items() if is_file(name) or is_trace(name)}
 
 
 def file_digest(name: str) -> bytes:
-    """Of a user's own file, or of a trace of links."""
+    """The digest of a user's own file, or of a trace of links."""
     return (read_trace(Path(name)).digest if is_trace(name) else digest_of(name)).encode()
 
 
 @contextmanager
 def _reading(path: Path, advice: str) -> Iterator[None]:
-    """What is no file, or does not say what it must, becomes an `InputError` that names the file and the fix."""
+    """Makes an `InputError`, which names the file and the fix, of any error about the content of `path`."""
     try:
         require_regular(path)
         yield
@@ -214,12 +216,12 @@ def _reading(path: Path, advice: str) -> Iterator[None]:
 
 
 def free_directory(parent: Path, name: str) -> Path:
-    """`parent/name`, or with -2, -3, … the first that is not there."""
+    """The first of `parent/name`, `parent/name-2`, `parent/name-3`, … that does not exist."""
     return next(path for path in _numbered(parent, name) if not path.exists())
 
 
 def latest_directory(parent: Path, name: str) -> Path:
-    """The last of `parent/name`, `name-2`, … that is there; `parent/name` if none is."""
+    """The last of `parent/name`, `parent/name-2`, … that exists; `parent/name` if none does."""
     latest = parent / name
     for path in _numbered(parent, name):
         if not path.exists():
@@ -237,7 +239,7 @@ def _numbered(parent: Path, name: str) -> Iterator[Path]:
 
 
 def _differences(here: AnyConfig, wanted: AnyConfig) -> list[str]:
-    """In words; by repr, since to == k = 1 (an entry) and k = 1.0 (all) are the same."""
+    """The differences in words. Values are compared by repr: k = 1 (an entry) and k = 1.0 (all) are equal to ==."""
     ours, theirs = result_settings(here), result_settings(wanted)
     keys = [key for key in sorted(ours.keys() | theirs.keys()) if repr(ours.get(key)) != repr(theirs.get(key))]
     plain = [f"{key} = {ours.get(key)} there, {theirs.get(key)} asked for" for key in keys if key not in DIGESTS]

@@ -1,4 +1,4 @@
-"""A configuration of the command line → a finished run directory, from the start or from where it was left."""
+"""Runs a configuration of the command line in a run directory, from the start or from the last checkpoint."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,12 +31,16 @@ def execute(
     callbacks: Sequence[Callback] = (),
     label: str = "",
 ) -> Summary:
-    """Runs `config` in `path` and returns its summary; where a callback ends the run, `summary.stopped` says why.
+    """Runs `config` in `path` and returns its summary. If a callback ends the run, `summary.stopped` says why.
 
-    `label` is what the progress calls the run, instead of its method.
-
-    With `resume`, a finished run is only read and an unfinished one goes on from its last checkpoint; it
-    ends with the same bytes as one that was never interrupted. Without, an existing run is an error.
+    config      the configuration
+    path        the run directory
+    resume      read a finished run, and continue an unfinished one from its last checkpoint: it ends with the same
+                bytes as a run that was never interrupted. Without `resume`, an existing run is an error
+    data_dir    where the data sets are, or will be
+    progress    shows how far the run is
+    callbacks   follow the run, and may end it
+    label       the name of the run in the progress; by default its method and seed
     """
     progress = progress or Silent()
     directory = RunDirectory(path)
@@ -91,6 +95,7 @@ def make_plan(config: RunConfig, data_dir: Path | None, say: Say) -> Plan:
 
 
 def make_stepsize(config: RunConfig) -> Stepsize:
+    """The stepsize γ_t that `config` names."""
     settings = config.stepsize
     if isinstance(settings, ConstantStepsize):
         return Constant(settings.value)

@@ -1,4 +1,4 @@
-"""What tells two runs of `gf.simulate` apart whose arguments have no text of their own: digests."""
+"""Digests that tell two runs of `gf.simulate` apart if an argument, such as a model, has no text that would do it."""
 
 import hashlib
 import re
@@ -15,11 +15,11 @@ from gammafl.tasks.torch_task import TorchTask
 
 SAMPLED_STEPSIZES = 1000
 LETTERS = 16
-"""Of a digest."""
+"""The number of letters of a digest."""
 
 
 def with_digests(config: SimulationConfig, plan: Plan, task: TorchTask) -> SimulationConfig:
-    """`config` with digests of the data, of the model and, where its text does not say all, of the stepsize."""
+    """`config` with digests of the data and the model, and of a stepsize whose text does not define it."""
     start = task.module_with(task.initial_model(seeds.generator(plan.seed, "model")))
     digests = {"data_digest": f"{task.fingerprint():08x}", "model_digest": _model_digest(start)}
     if not isinstance(plan.stepsize, Constant | ExponentialDecay | InverseDecay):
@@ -28,12 +28,12 @@ def with_digests(config: SimulationConfig, plan: Plan, task: TorchTask) -> Simul
 
 
 def without_addresses(text: str) -> str:
-    """A repr without addresses in memory, which are others in each process."""
+    """A repr without its memory addresses, which differ in each process."""
     return re.sub(r" at 0x[0-9a-f]+", "", text)
 
 
 def _model_digest(module: nn.Module) -> str:
-    """Of the layers as they print, and of all weights and buffers, trained or not."""
+    """A digest of the layers as they print, and of all weights and buffers, trained or not."""
     digest = hashlib.sha256(without_addresses(repr(module)).encode())
     for name, tensor in module.state_dict().items():
         digest.update(name.encode())
@@ -43,7 +43,7 @@ def _model_digest(module: nn.Module) -> str:
 
 
 def _stepsize_digest(stepsize: Stepsize, iterations: int) -> str:
-    """Of γ_t at some iterations of the run, the first and the last among them."""
+    """A digest of γ_t at some iterations of the run, with the first and the last one."""
     some = np.unique(np.linspace(0, iterations - 1, SAMPLED_STEPSIZES).astype(int)).tolist()
     gammas = np.array([float(stepsize(t)) for t in some])
     return hashlib.sha256(gammas.tobytes()).hexdigest()[:LETTERS]

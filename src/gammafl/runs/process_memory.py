@@ -1,4 +1,4 @@
-"""How much memory a run takes."""
+"""The memory that a run takes."""
 
 import sys
 from contextlib import suppress
@@ -12,12 +12,12 @@ def forget_peak() -> None:
 
 
 def peak_bytes() -> int:
-    """The largest resident memory: on Linux since `forget_peak`, on macOS since the process began, elsewhere 0."""
+    """The peak of the resident memory: on Linux since `forget_peak`, on macOS since the process began, elsewhere 0."""
     return _status("VmHWM") or _since_start()
 
 
 def resident_bytes() -> int:
-    """The memory of this process alone, without files that are mapped; 0 where that can't be told."""
+    """The resident memory of this process, without mapped files; 0 if the system does not tell it."""
     return _status("RssAnon")
 
 

@@ -21,7 +21,7 @@ OVERHEAD = {
     "server": "decoding and aggregating",
     "bookkeeping": "ledger, checkpoints, progress",
 }
-"""The phases that are not local training, and what is done in them."""
+"""The phases besides local training, and what a run does in them."""
 
 PHASES = {
     "setup": "loading data, making the model",
@@ -43,7 +43,7 @@ def phases_table(summary: Summary) -> TextTable:
         f"{wall:.2f} s, {summary.rounds} rounds",
         ["phase", "time", "share"],
         rows,
-        f"whatever is neither local training nor evaluation nor set-up: {100 * overhead / wall:.1f}%",
+        f"everything but local training, evaluation and set-up: {100 * overhead / wall:.1f}%",
     )
 
 
@@ -69,7 +69,7 @@ def operators_table(config: RunConfig, data_dir: Path | None, rounds_profiled: i
         [[name.removeprefix("aten::"), f"{100 * time / total:.1f}%"] for name, time in largest],
         f"convolutions: {100 * convolutions / total:.0f}% of the time"
         if convolutions
-        else "compiled loops are none of them",
+        else "compiled loops are no operators of torch, so they are not in this table",
     )
 
 

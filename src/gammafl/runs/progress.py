@@ -1,4 +1,4 @@
-"""How a run shows that it goes on: a bar on a terminal or in a notebook, lines in a pipe, JSON for programs."""
+"""Shows how far a run is: a bar on a terminal or in a notebook, lines in a pipe, JSON for programs."""
 
 import json
 import logging
@@ -22,7 +22,7 @@ LOG = logging.getLogger("gammafl")
 
 @dataclass(frozen=True)
 class Status:
-    """Where a run stands."""
+    """How far a run is, and its figures so far."""
 
     run: str
     round: int
@@ -39,16 +39,18 @@ class Status:
 
 
 class Progress(Protocol):
-    """Sees what a run does."""
+    """Shows the user what a run does."""
 
     def say(self, text: str) -> None:
-        """A line for the user, such as where data came from."""
+        """Shows a line, such as where data came from."""
 
     def update(self, status: Status) -> None:
-        """After a round."""
+        """Shows the status after a round."""
 
 
 class Silent:
+    """Shows nothing."""
+
     def say(self, text: str) -> None:
         pass
 
@@ -57,14 +59,14 @@ class Silent:
 
 
 class Logged(Silent):
-    """Nothing is shown; what the user should know is in the log."""
+    """Shows nothing. Lines for the user go into the log."""
 
     def say(self, text: str) -> None:
         LOG.warning("gammafl: %s", text)
 
 
 class Lines:
-    """A line at about every twentieth of a run."""
+    """Prints a line at about every twentieth of a run."""
 
     def __init__(self) -> None:
         self._shown: dict[str, int] = {}
@@ -80,7 +82,7 @@ class Lines:
 
 
 class JsonLines:
-    """A JSON object for every evaluation on standard output; words for people on standard error."""
+    """Prints a JSON object for every evaluation to standard output. Lines for the user go to standard error."""
 
     def say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -107,7 +109,7 @@ class Bars:
 
 
 class Notebook:
-    """A bar for each run in a notebook's output, by nothing but what every notebook has; moved at each hundredth."""
+    """A bar of plain HTML for each run, which every notebook can show. It moves at each hundredth of the run."""
 
     def __init__(self) -> None:
         self._handles: dict[str, Any] = {}
@@ -133,9 +135,10 @@ class Notebook:
 
 
 class Overall:
-    """Many runs as one piece of work: a bar, or a line at every twentieth; a line when a run ends; the time left.
+    """The progress of many runs together: a bar, or a line at every twentieth; a line when a run ends; the time left.
 
-    All runs count alike; the pace is measured. Programs are told of every run, and up to `SINGLY` have a bar each.
+    All runs count the same, and the time left follows from the measured pace. `JsonLines` gets the status of every run.
+    `Bars` shows one bar for each run if there are at most `SINGLY` runs.
     """
 
     SINGLY = 12
@@ -167,7 +170,7 @@ class Overall:
             self.say(f"{self._percent()}% of {self.runs} runs done, {self.time_left()}")
 
     def time_left(self) -> str:
-        """'about 12 min left', from the work of this session alone: a resumed run began further on."""
+        """'about 12 min left', from the work of this session only, since a resumed run did not begin at 0."""
         made = sum(share - self._first[run] for run, share in self._shares.items())
         left = self.runs - sum(self._shares.values())
         if made <= 0:
@@ -180,7 +183,7 @@ class Overall:
 
 
 class Shown(Callback):
-    """A run in a progress, under a label."""
+    """Shows a run in a `Progress`, under a label."""
 
     def __init__(self, progress: Progress, label: str) -> None:
         self._progress, self._label = progress, label
@@ -207,7 +210,7 @@ class Shown(Callback):
 
 @contextmanager
 def show_progress(as_json: bool = False) -> Iterator[Progress]:
-    """The progress that fits where output goes."""
+    """The progress that fits where the output goes: a notebook, a terminal, a pipe, or a program (`as_json`)."""
     if as_json:
         yield JsonLines()
         return

@@ -35,12 +35,12 @@ from gammafl.runs.stores import Store
 
 @dataclass(frozen=True)
 class Resources:
-    """How fast a run is and what memory it takes. No byte of what comes out depends on it.
+    """What decides about the speed and memory of a run. No byte of its results depends on it.
 
-    threads              clients that train at a time; None: one for each core
-    residual_memory_mb   memory for the clients' residuals, further ones are on disk; None: all are in memory
-    checkpoint_seconds   time between two checkpoints; 0: one after every round
-    device_memory_mb     memory for residuals on the task's device, further ones are on the host; None: all are there
+    threads              how many clients train at the same time; None: one for each core
+    residual_memory_mb   MB of memory for the clients' residuals, further ones are on disk; None: all are in memory
+    checkpoint_seconds   seconds between two checkpoints; 0: one after every round
+    device_memory_mb     MB for residuals on the task's device, further ones are on the host; None: all on the device
     """
 
     threads: int | None = None
@@ -51,9 +51,9 @@ class Resources:
 
 @dataclass(frozen=True)
 class Names:
-    """What a run is called: its task and its method in the summary, its label in the progress.
+    """The names of a run: its task and its method in the summary, its label in the progress.
 
-    `settings` is its whole configuration, for callbacks: plain values, tables spelled out.
+    `settings` is the whole configuration for callbacks, as plain values. Tables are flat: "partition.classes".
     """
 
     task: str
@@ -64,7 +64,7 @@ class Names:
 
 @dataclass(frozen=True)
 class Finished:
-    """What a run came to; `summary.stopped` says why, where a callback ended it."""
+    """The results of a run. If a callback ended it, `summary.stopped` says why."""
 
     summary: Summary
     records: list[RoundRecord]
@@ -84,7 +84,7 @@ class Clock:
         return time.perf_counter() - self.began
 
     def readings(self) -> dict[str, Any]:
-        """What a checkpoint keeps of the times."""
+        """The times that a checkpoint keeps."""
         return {"wall_seconds": self.seconds(), "phase_seconds": self.timing.seconds}
 
     def checkpoint_due(self) -> bool:
@@ -92,7 +92,7 @@ class Clock:
 
     @contextmanager
     def checkpointing(self) -> Iterator[None]:
-        """A checkpoint that takes long is made less often: at most a twentieth of the time goes into them."""
+        """Sets when the next checkpoint is due. If it is slow, it is made less often: 5% of the time at most."""
         began = time.perf_counter()
         yield
         ended = time.perf_counter()
@@ -101,9 +101,10 @@ class Clock:
 
 @contextmanager
 def session(resources: Resources) -> Iterator[float]:
-    """A stretch of work on one run, from loading its data on; yields when it began.
+    """A session of work on one run, which begins with loading its data. Yields the time at its beginning.
 
-    The number of threads and torch's random state are afterwards as they were; that of a device is not.
+    At its end, the number of threads and torch's random state are as they were before. The random state of a device is
+    not restored.
     """
     began = time.perf_counter()
     memory.forget_peak()
@@ -120,7 +121,7 @@ def session(resources: Resources) -> Iterator[float]:
 
 @contextmanager
 def _old_objects_left_alone() -> Iterator[None]:
-    """The garbage collector does not look at what was there before, such as torch's modules, again and again."""
+    """Keeps the garbage collector from checking older objects, such as torch's modules, again and again."""
     ours = gc.get_freeze_count() == 0
     if ours:
         gc.freeze()
@@ -184,7 +185,7 @@ def run(
 
 
 def _about(plan: Plan, names: Names, store: Store, done: int) -> Run:
-    """What callbacks are told when the run begins, or goes on after so many rounds."""
+    """What callbacks see when the run begins, or continues after `done` rounds."""
     return Run(
         task=names.task,
         method=names.method,
@@ -205,7 +206,7 @@ def _about(plan: Plan, names: Names, store: Store, done: int) -> Run:
 def _with_evaluation(
     plan: Plan, state: ServerState, records: Sequence[RoundRecord], stopped: str
 ) -> Sequence[RoundRecord]:
-    """For the summary of a run that was stopped between two evaluations; its ledger stays as it is."""
+    """The records for the summary of a stopped run. If the last one has no evaluation, it gets one, but not on disk."""
     require(bool(records), f"a callback ended the run before its first round: {stopped}")
     if records[-1].evaluated:
         return records

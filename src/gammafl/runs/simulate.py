@@ -1,4 +1,4 @@
-"""`gf.simulate`: one's own model and data, all clients in this process."""
+"""`gf.simulate`: trains your own model on your own data, with all clients in this process."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -58,7 +58,7 @@ from gammafl.tasks.user_task import torch_task
 class Result:
     """What `simulate` returns: the summary, a record of each round, and the trained modules.
 
-    Printed, or at the end of a notebook's cell, it shows the essentials of the summary; `plot()` draws them.
+    When it is printed, or at the end of a notebook cell, it shows the most important figures. `plot()` draws a chart.
     """
 
     summary: Summary
@@ -75,7 +75,7 @@ class Result:
     def plot(self) -> Any:
         """The metric against iterations and against the bytes sent, as an Altair chart.
 
-        A notebook shows it; `plot().save("run.png")` writes it, and needs no network.
+        A notebook shows the chart. `plot().save("run.png")` writes it to a file and needs no network.
         """
         return drawn(run_chart(self.summary, self.rounds))
 
@@ -128,58 +128,69 @@ def simulate(
 ) -> Result:
     """Trains a copy of `model` on `client_datasets`, one for each client, by Algorithm 1.
 
+    model           the module to train a copy of
+    client_datasets  a Dataset or DataLoader for each client
+    test_dataset    the Dataset or DataLoader for evaluations
     method          a value such as `gf.top_k(keep=0.01)`, or a name or expression such as "top-k"
     keep            the kept fraction, for a method that is given by name
-    downlink        what clients are sent of the model: all of it ("full"), its values where it changed since they last
-                    got it ("changes"), or what a method such as `gf.gamma_fedht_q(keep=0.04)` keeps of the difference
-                    to what clients hold
-    link            for a virtual clock, `link_seconds` in records and summary, which changes no other result:
-                    "1 Mbit/s up, 10 Mbit/s down, 50 ms", `gf.Link(…)`, or a file with a link for each client
-    budget          what clients may send: "64 kB/upload" (none is longer), "20 MB/run" (what all come to), or "2 kB/s,
-                    30 s/round". By client: `{"all": "20 MB/run", 3: "1 kB/upload"}`, or a list. See docs/budgets.md
+    downlink        what the server sends of the model: all of it ("full"), the values that have changed since the
+                    client's version ("changes"), or what a method such as `gf.gamma_fedht_q(keep=0.04)` keeps of the
+                    difference to the client's version
+    link            the clients' network links, for a virtual clock: "1 Mbit/s up, 10 Mbit/s down, 50 ms", `gf.Link(…)`,
+                    or a file with a link for each client. It gives `link_seconds` in records and summary, and no other
+                    result changes
+    budget          how much clients may send: "64 kB/upload" limits each upload, "20 MB/run" all uploads together, and
+                    "2 kB/s, 30 s/round" is a rate. By client: `{"all": "20 MB/run", 3: "1 kB/upload"}`, or a list. See
+                    docs/budgets.md
     stepsize        γ_t: a number, or a function of t such as `gf.InverseDecay(50, 500)`
-    iterations      T, a multiple of `local_steps` (E)
+    iterations      T, a multiple of `local_steps`
+    local_steps     E, the local steps of a client in a round
     participation   the share of the clients that a round picks
-    batch_size      samples of a local step; by default that of the DataLoaders, or 50
-    sampler         batches are drawn at random in each step ("replacement"), or in passes over a client's samples, each
-                    in a new order ("epochs") or all in the same order ("epochs-fixed")
-    loss            a mean over a batch, of (outputs, targets); by default cross-entropy, or for samples that are dicts
-                    the model's own
-    optimizer       of local training, made anew for each client and round: a class such as `torch.optim.AdamW`, a
-                    function of (params, lr), or a name with settings such as "sgd:momentum=0.9"; by default plain SGD.
-                    Its learning rate is γ_t
+    batch_size      samples in a local step; by default that of the DataLoaders, or 50
+    sampler         how batches are drawn: at random in each step ("replacement"), or in passes over a client's samples,
+                    each in a new order ("epochs") or all in the same order ("epochs-fixed")
+    loss            a function of (outputs, targets) that returns the mean over a batch; by default cross-entropy, or
+                    the model's own loss if samples are dicts
+    optimizer       the optimizer of local training: a class such as `torch.optim.AdamW`, a function of (params, lr), or
+                    a name with settings such as "sgd:momentum=0.9"; by default plain SGD. Each client gets a new one in
+                    each round. Its learning rate is γ_t
     proximal        FedProx's μ: μ/2·‖x − x_round‖² is added to the local objective
-    server_optimizer  "momentum", "adam", "yogi" or "adagrad", with settings such as "adam:lr=0.01"
-    buffers         what becomes of running statistics: "travel" or "local"
-    weights         what an upload counts: "paper" is (n/|S|)·p_i, "normalized" divides that by its sum
-    averaging       of the server's model: over the last tenth of the rounds ("tail"), "exponential" or "none"
-    fast            compiled loops instead of torch's for models that have some, see docs/convolutions.md; the same to
-                    rounding
-    device          where model, samples and local training are, such as "cuda"; by default where the model is. Only
-                    what is sent crosses to the host (docs/devices.md)
-    precision       what local steps are computed in: "f32", or by torch's autocast "bf16" or "f16"
-    metric          what is reported of the test set: "accuracy", "perplexity", "loss", a function of (outputs,
-                    targets), or a table of several by name
-    higher_is_better  whether more of a metric that is one's own function is better
+    server_optimizer  "momentum", "adam", "yogi" or "adagrad", with settings such as "adam:lr=0.01"; by default none
+    buffers         running statistics, as in batch normalisation: "travel" sends them with the weights, "local"
+                    switches them off, and "refuse" is an error if the model has some
+    weights         the weight of an upload: "paper" is (n/|S|)·p_i, "normalized" divides that by its sum
+    averaging       how the server's model is averaged: over the last tenth of the rounds ("tail"), "exponential" or
+                    "none"
+    seed            fixes all random numbers of the run
+    fast            use compiled loops instead of torch's for models that have them (docs/convolutions.md). Results
+                    differ only by rounding
+    device          the device of model, samples and local training, such as "cuda"; by default the model's. Only what
+                    is sent crosses to the host (docs/devices.md)
+    precision       the numbers of local steps: "f32", or with torch's autocast "bf16" or "f16"
+    metric          what evaluations measure: "accuracy", "perplexity", "loss", a function of (outputs, targets), or a
+                    dict with several of them by name
+    higher_is_better  whether higher is better, for a metric that is your own function
     evaluate_every  rounds between two evaluations
-    faults          what goes wrong with a picked client, and how often: `{"lost": 0.1, "absent": 0.05}`; the kinds are
-                    the keys of `faults` in `gammafl tasks logistic-mini`
-    limits          what an upload may be at the most: `gf.Limits(entries=1000, norm=5.0)`
-    privacy         differential privacy of whole clients: `gf.Privacy(clip=1.0, noise=1.0)`, see docs/privacy.md. Every
-                    upload then counts the same, whatever `weights` says
-    out             a run directory. The same call goes on with a run that was interrupted there, and returns the result
-                    of a finished one; a call with other arguments is refused. Without it, all is in memory
-    name            what the task is called in summaries and reports
-    threads         clients that train at a time; by default one for each core
-    residual_memory_mb  memory for the clients' residuals; further ones are on disk
-    device_memory_mb    memory for residuals on the device; further ones are on the host
-    checkpoint_seconds  time between two checkpoints in `out`; 0: after every round
-    progress        show a progress bar, or lines where there is no terminal
-    callbacks       see the run while it goes on, and may end it early: `[gf.EarlyStopping("accuracy")]`,
+    faults          what goes wrong with a picked client, with which probability: `{"lost": 0.1, "absent": 0.05}`. The
+                    kinds are the keys of `faults` in `gammafl tasks logistic-mini`
+    limits          the limits of one upload: `gf.Limits(entries=1000, norm=5.0)`
+    privacy         differential privacy of whole clients: `gf.Privacy(clip=1.0, noise=1.0)`, see docs/privacy.md. Then
+                    every upload has the same weight, whatever `weights` says
+    out             a run directory. The same call continues a run that was interrupted there, and returns the result of
+                    a finished one. A call with other arguments is refused. Without `out`, everything is in memory
+    name            the name of the task in summaries and reports
+    threads         how many clients train at the same time; by default one for each core
+    residual_memory_mb  MB of memory for the clients' residuals; further ones are on disk
+    device_memory_mb    MB of the device's memory for residuals; further ones are on the host
+    checkpoint_seconds  seconds between two checkpoints in `out`; 0: after every round
+    progress        show a progress bar, or lines if there is no terminal
+    callbacks       objects that follow the run and may end it early: `[gf.EarlyStopping("accuracy")]`,
                     `[gf.TensorBoard("logs")]`, or your own (docs/trackers.md)
 
+    Returns a `Result` with `summary`, `rounds` (a record of each), `model` and `averaged_model`.
+
     Data sets that draw random numbers should draw them from torch, whose state the seed fixes. docs/training.md says
-    more of optimisers, metrics and forms of samples.
+    more about optimizers, metrics and the forms of samples.
 
     >>> import torch
     >>> from torch.utils.data import TensorDataset
@@ -279,7 +290,7 @@ class _Work:
         return self._run(InMemory(), began)
 
     def in_directory(self, began: float, path: Path, arguments: SimulationConfig) -> Result:
-        """Goes on with what is there already; a finished run is read."""
+        """Continues the run in `path`, if there is one. A finished run is only read."""
         directory, config = RunDirectory(path), with_digests(arguments, self.plan, self.task)
         if directory.holds(config) and (summary := directory.summary()) is not None:
             averaged = None if summary.averaged is None else self._stored(directory, directory.averaged_model_file)
@@ -297,7 +308,7 @@ class _Work:
         try:
             return self.task.module_with(flatten(dict(Tensors(path)), self.plan.layout, path.name))
         except (*DAMAGED, OSError) as error:
-            advice = f"remove {directory.summary_file}, and the same call makes it again"
+            advice = f"remove {directory.summary_file} and make the same call again"
             raise InputError(f"{path} can't be used ({error}); {advice}") from None
 
 
@@ -339,7 +350,7 @@ def _resources(threads: Any, residual_memory_mb: Any, checkpoint_seconds: Any, d
 
 @contextmanager
 def _words_of_python() -> Iterator[None]:
-    """Advice about options of the command line is said in the words of a call."""
+    """Replaces options of the command line in the advice of an error by the arguments of a call."""
     try:
         yield
     except InputError as error:

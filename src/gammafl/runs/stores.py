@@ -22,17 +22,17 @@ from gammafl.tasks.data.catalogue import Say
 
 
 class Store(Protocol):
-    """What the runner needs of either."""
+    """What the runner needs of a store."""
 
     durable: bool
-    """Whether a checkpoint would outlive the process."""
+    """Whether checkpoints outlive the process."""
 
     @property
     def path(self) -> Path | None:
-        """Where callbacks may keep files of their own."""
+        """The directory in which callbacks may keep their own files; None if there is none."""
 
     def start(self, plan: Plan, say: Say) -> Saved:
-        """The state to go on from; that before the first round if there is no other."""
+        """The state from which the run continues: that of its last checkpoint, else that before the first round."""
         ...
 
     def scratch(self) -> Path:
@@ -42,18 +42,18 @@ class Store(Protocol):
     def append(self, record: RoundRecord) -> None: ...
 
     def save(self, saved: Saved) -> None:
-        """A checkpoint of the run after the last record."""
+        """Saves a checkpoint of the run after its last record."""
         ...
 
     def records(self) -> list[RoundRecord]:
-        """All of the run so far."""
+        """All records of the run so far."""
         ...
 
     def finish(self, plan: Plan, state: ServerState, summary: Summary) -> None: ...
 
 
 class InMemory:
-    """For a run that ends with its process."""
+    """The store of a run that ends with its process."""
 
     durable = False
     path = None
@@ -84,7 +84,7 @@ class InMemory:
 
 
 class OnDisk:
-    """For a run that survives its process: all is in its run directory."""
+    """The store of a run that outlives its process: everything is in its run directory."""
 
     durable = True
 
@@ -109,7 +109,7 @@ class OnDisk:
         checkpoint.save(self.directory.checkpoints, replace(saved, ledger_bytes=self._ledger.sync()))
 
     def finish(self, plan: Plan, state: ServerState, summary: Summary) -> None:
-        """The models by tensor names, for whoever wants to use them, and last the summary."""
+        """Writes the models, whose tensors have the names of the module's, and at last the summary."""
         shutil.rmtree(self.scratch(), ignore_errors=True)
         models = {self.directory.model_file: state.held, self.directory.averaged_model_file: state.average}
         for path, model in models.items():
@@ -121,7 +121,7 @@ class OnDisk:
 
 @contextmanager
 def on_disk(directory: RunDirectory, config: AnyConfig, plan: Plan, say: Say) -> Iterator[OnDisk]:
-    """The store of the run `config` in a directory that no other process uses meanwhile."""
+    """The store of the run `config` in a directory. No other process can use the directory meanwhile."""
     with directory.claimed(config, str(getattr(plan.task, "arithmetic", ""))):
         saved = checkpoint.load(directory.checkpoints, plan, directory.ledger_file, say)
         with directory.open_ledger(0 if saved is None else saved.ledger_bytes) as ledger:

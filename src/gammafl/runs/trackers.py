@@ -1,4 +1,4 @@
-"""Runs in TensorBoard and in Weights & Biases: callbacks that write what a run says of itself (`scalars`)."""
+"""Trackers: callbacks that write the figures of a run (`scalars`) to TensorBoard or to Weights & Biases."""
 
 import json
 import os
@@ -13,16 +13,17 @@ from gammafl.federated.callbacks import Callback, Ended, Evaluated, Round, Run
 from gammafl.files.atomic import read_json
 
 ELSEWHERE = "runs"
-"""Where trackers write that were given no directory, in a run without one."""
+"""Where trackers write if neither they nor the run have a directory."""
 
 
 class TensorBoard(Callback):
-    """Writes the run as a TensorBoard log; look at it with `tensorboard --logdir DIRECTORY`.
+    """Writes the run as a TensorBoard log. `tensorboard --logdir DIRECTORY` shows it.
 
-    directory    by default "tensorboard" in the run's directory, or runs/METHOD-seedN where the run has none
+    directory    where the log is; by default "tensorboard" in the run's directory, or in runs/METHOD-seedN if the run
+                 has no directory
 
-    A step is a round. A run that goes on says so in the log, and TensorBoard drops what was written of rounds that are
-    run again. The same happens where another run writes into the directory: it shows the last one.
+    A step is a round. When a run continues, the log says so, and TensorBoard drops what it had of rounds that are run
+    again. If several runs write into one directory, TensorBoard shows only the last one.
 
     >>> TensorBoard("logs").directory
     PosixPath('logs')
@@ -65,15 +66,15 @@ class TensorBoard(Callback):
 class WandB(Callback):
     """Writes the run to Weights & Biases.
 
-    project      of W&B
-    name         of the run there; by default its method and seed
-    mode         "online", "offline" (no network and no key; `wandb sync` sends it later) or "disabled"; unset: what
-                 WANDB_MODE says, or "online", which needs a key
-    directory    for W&B's files; by default the run's directory, or runs/METHOD-seedN where the run has none
+    project      the name of the project at W&B
+    name         the name of the run there; by default its method and seed
+    mode         "online", which needs a key; "offline", which needs no key and no network (`wandb sync` sends the run
+                 later); or "disabled". By default the value of WANDB_MODE, or else "online"
+    directory    where W&B's files are; by default the run's directory, or runs/METHOD-seedN if the run has none
     settings     further arguments of `wandb.init`, such as {"tags": ["thin link"]}
 
-    A step is a round. A run that goes on is the same run at W&B. Rounds that are run again were shown already, and are
-    left out.
+    A step is a round. A run that continues stays the same run at W&B. Rounds that are run again are left out, because
+    W&B has them already.
 
     >>> WandB("thin-links", mode="offline").project
     'thin-links'
@@ -115,7 +116,7 @@ class WandB(Callback):
             )
         except wandb.errors.UsageError as error:
             cure = "log in with `wandb login`, or set WANDB_MODE=offline"
-            raise InputError(f"Weights & Biases can't begin ({str(error).splitlines()[0]}); {cure}") from None
+            raise InputError(f"Weights & Biases can't start ({str(error).splitlines()[0]}); {cure}") from None
         self._step = run.round
 
     def on_round(self, round: Round) -> None:
@@ -131,7 +132,7 @@ class WandB(Callback):
         self._run.finish(exit_code=0 if end.error is None else 1)
 
     def _show(self, step: int, scalars: Mapping[str, float]) -> None:
-        """W&B takes all of a step at once: what is known of one waits for the next."""
+        """Collects the figures of a step. W&B takes them all at once, so they are sent when the next step begins."""
         if step != self._step:
             self._send()
         self._step = step
@@ -148,12 +149,12 @@ class WandB(Callback):
         self._waiting = {}
 
     def _read(self) -> dict[str, Any]:
-        """Which run it is at W&B, and which round was shown last; nothing where there is no such note."""
+        """The note of earlier sessions: the run's id at W&B and the last round that was sent; empty without one."""
         return (None if self._note is None else read_json(self._note)) or {}
 
 
 TRACKERS: dict[str, type[TensorBoard] | type[WandB]] = {"tensorboard": TensorBoard, "wandb": WandB}
-"""By the names of `--track`."""
+"""Name, as in `--track` → the tracker."""
 
 
 def tracker_named(name: str) -> Callback:
@@ -165,7 +166,7 @@ def tracker_named(name: str) -> Callback:
 
 
 def _place(run: Run) -> Path:
-    """Where a tracker writes that was given no directory."""
+    """Where a tracker writes if it was given no directory."""
     return run.directory or Path(ELSEWHERE) / _name(run)
 
 

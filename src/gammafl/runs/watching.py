@@ -1,4 +1,4 @@
-"""What callbacks are told of a run of the simulator, from its plan, its state and its records."""
+"""What callbacks see of a run of the simulator: it is made from the plan, the state and the records."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from gammafl.federated.server import ServerState
 
 
 def round_of(run: Run, plan: Plan, state: ServerState, residuals: ResidualStore, record: RoundRecord) -> Round:
-    """The round that was closed last."""
+    """The last round that was closed, as callbacks see it."""
     closed, totals = state.closed, state.totals
     assert closed is not None, "a round is closed"
     model = partial(_copy, state.held, plan.layout)
@@ -49,7 +49,7 @@ def _copy(vector: Vector, layout: Layout) -> Tensors:
 
 
 def evaluations_of(records: Callable[[], Sequence[RoundRecord]], metric: str) -> list[Evaluated]:
-    """Those of the rounds that are done; their models are gone."""
+    """The evaluations of earlier rounds. They have no models, because these are not kept."""
     return [evaluation_of(record, metric) for record in records() if record.evaluated]
 
 
@@ -60,7 +60,7 @@ def evaluation_of(record: RoundRecord, metric: str, model: Callable[[], Tensors]
 
 
 def _values(record: RoundRecord, metric: str) -> Iterator[tuple[str, float]]:
-    """By name: the metric first, so that a metric that is the loss is there once."""
+    """The figures of an evaluation by name, the metric first. If the metric is the loss, it is there only once."""
     kinds = {
         "": (record.metric, record.loss, record.metrics),
         "averaged ": (record.averaged_metric, record.averaged_loss, record.averaged_metrics),
