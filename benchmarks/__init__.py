@@ -1,1 +1,1 @@
-"""Measurements side by side with peers and with the machine's limits. The package imports none of them."""
+"""Measurements of gammafl, compared with its peers and with the machine's limits. The package imports none of them."""

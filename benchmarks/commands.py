@@ -14,13 +14,13 @@ from gammafl.core.errors import require
 PROGRAM = "python -m benchmarks"
 app = typer.Typer(
     cls=Commands,
-    help="Measurements beside the machine's limit and beside peers.",
+    help="Measurements, compared with the machine's limits and with other frameworks.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
-Repeats = Annotated[int, typer.Option(min=1, help="Turns; the median counts.")]
+Repeats = Annotated[int, typer.Option(min=1, help="Number of turns; the median counts.")]
 
 
 @app.command("compress", epilog="Example:  python -m benchmarks compress --dims 235690,10000000 --threads 1,2")
@@ -28,10 +28,10 @@ def compress(
     dims: Annotated[str, typer.Option(help="Comma-separated numbers of elements.")] = "235690,10000000,124000000",
     threads: Annotated[str, typer.Option(help="Comma-separated numbers of threads.")] = "1,2",
     repeats: Repeats = 5,
-    device: Annotated[str | None, typer.Option(help="Measure on this device of torch's, such as cuda.")] = None,
+    device: Annotated[str | None, typer.Option(help="Measure on this torch device, such as cuda.")] = None,
     kept: Annotated[float, typer.Option(min=0, max=1, help="With --device: the kept fraction.")] = 0.001,
 ) -> None:
-    """Compression with error feedback: ours, torch's, and a memory copy."""
+    """Time compression with error feedback: ours, torch's, and a memory copy."""
     need_torch()
     from benchmarks import compress as bench
     from benchmarks import device as on_device
@@ -49,7 +49,7 @@ def wire(
     dims: Annotated[str, typer.Option(help="Comma-separated numbers of elements.")] = "235690,10000000,124000000",
     repeats: Repeats = 9,
 ) -> None:
-    """Messages: bytes against their entropy, raw pairs and STC's formula; time of encoding and decoding."""
+    """Compare the bytes of messages with their entropy, raw pairs and STC's formula; time encoding and decoding."""
     from benchmarks import wire as bench
 
     for table in bench.tables(numbers(dims, "--dims"), repeats):
@@ -58,15 +58,15 @@ def wire(
 
 @app.command("context", epilog="Example:  python -m benchmarks context --tasks cnn-cifar10 --rounds 400")
 def context(
-    tasks: Annotated[str, typer.Option(help="Comma-separated.")] = "logistic-fmnist",
+    tasks: Annotated[str, typer.Option(help="Comma-separated tasks.")] = "logistic-fmnist",
     methods: Annotated[
-        str, typer.Option(help="Comma-separated; all of ternary values.")
+        str, typer.Option(help="Comma-separated methods, which must send ternary values.")
     ] = "gamma-fedht-q,gamma-fedht-s",
     keep: Annotated[float, typer.Option(min=1e-6, max=1, help="The methods' kept fraction.")] = 0.01,
-    rounds: Annotated[int, typer.Option(min=0, help="Messages are of so many first rounds; 0: of a whole run.")] = 0,
-    messages: Annotated[int, typer.Option(min=1, help="About so many of them.")] = 100,
+    rounds: Annotated[int, typer.Option(min=0, help="Take messages of the first rounds only; 0: of all rounds.")] = 0,
+    messages: Annotated[int, typer.Option(min=1, help="About how many messages to take.")] = 100,
 ) -> None:
-    """What the code of positions saves of messages that a run sends, and what contexts would, in ideal code lengths."""
+    """Show what our position code saves of a run's messages, and what contexts would save as ideal code lengths."""
     need_torch()
     from benchmarks import context as bench
 
@@ -79,11 +79,9 @@ def density(
     dims: Annotated[str, typer.Option(help="Comma-separated numbers of elements.")] = "10000000,20000000",
     kept: Annotated[str, typer.Option(help="Comma-separated kept fractions.")] = "0.001,0.01,0.1,0.3",
     repeats: Repeats = 9,
-    cpu: Annotated[
-        bool, typer.Option("--cpu", help="One thread, in its CPU time: for a machine that is busy.")
-    ] = False,
+    cpu: Annotated[bool, typer.Option("--cpu", help="Measure the CPU time of one thread, for a busy machine.")] = False,
 ) -> None:
-    """What more entries cost: the fused pass, level "upload", encoding and decoding, against a memory copy."""
+    """Time the fused pass, level "upload", encoding and decoding at several kept fractions, against a memory copy."""
     from benchmarks import density as bench
 
     for table in bench.tables(numbers(dims, "--dims"), _fractions(kept), repeats, cpu):
@@ -105,7 +103,7 @@ def methods(
     repeats: Repeats = 9,
     out: Annotated[Path | None, typer.Option(help="A JSON file to write, for docs/methods.md.")] = None,
 ) -> None:
-    """Every registered method beside the fused threshold: compress and encode, in CPU time of one thread."""
+    """Compare every registered method with the fused threshold: CPU time of one thread to compress and encode."""
     from benchmarks import methods as bench
 
     measured = {dim: bench.measure(dim, repeats) for dim in numbers(dims, "--dims")}
@@ -117,13 +115,15 @@ def methods(
 
 @app.command("simulate", epilog="Example:  make peers && python -m benchmarks simulate --models logistic")
 def simulate(
-    models: Annotated[str, typer.Option(help="Comma-separated.")] = "logistic,cnn,vgg11s,lenet,resnet",
-    clients: Annotated[str, typer.Option(help="Comma-separated; half of them take part.")] = "10,100",
+    models: Annotated[str, typer.Option(help="Comma-separated models.")] = "logistic,cnn,vgg11s,lenet,resnet",
+    clients: Annotated[
+        str, typer.Option(help="Comma-separated numbers of clients; half of them take part in a round.")
+    ] = "10,100",
     threads: Annotated[int, typer.Option(min=1, help="Threads of each contender.")] = os.cpu_count() or 1,
     repeats: Repeats = 5,
     peers: Annotated[Path, typer.Option(help="Environment with pfl and flwr[simulation].")] = Path(".peers"),
 ) -> None:
-    """Rounds per second: gammafl, a plain torch loop, pfl-research and Flower's simulation, taking turns."""
+    """Compare rounds per second of gammafl, a plain torch loop, pfl-research and Flower's simulation, in turns."""
     need_torch()
     from benchmarks import simulate as bench
     from gammafl.runs.progress import show_progress
@@ -135,7 +135,7 @@ def simulate(
 
 @app.command("start", epilog="Example:  python -m benchmarks start")
 def start(repeats: Repeats = 5) -> None:
-    """How long the package, the help and the first round of a run take to be there, against importing torch."""
+    """Time the import of the package, the help and the first round of a run, compared with importing torch."""
     need_torch()
     from benchmarks import start as bench
 
@@ -144,10 +144,12 @@ def start(repeats: Repeats = 5) -> None:
 
 @app.command("parts", epilog="Example:  python -m benchmarks parts --clients 100")
 def parts(
-    clients: Annotated[str, typer.Option(help="Comma-separated; half of them take part.")] = "10,100",
+    clients: Annotated[
+        str, typer.Option(help="Comma-separated numbers of clients; half of them take part in a round.")
+    ] = "10,100",
     repeats: Repeats = 9,
 ) -> None:
-    """Where the time of a round of logistic regression goes: phases, the loops of a step, the calls of an upload."""
+    """Show where the time of a round of logistic regression goes: phases, loops of a step, calls of an upload."""
     need_torch()
     from benchmarks import parts as bench
 
@@ -161,7 +163,7 @@ def gpt2(
     threads: Annotated[int, typer.Option(min=1, help="Threads of each contender.")] = os.cpu_count() or 1,
     repeats: Repeats = 5,
 ) -> None:
-    """Local steps of GPT-2 with 124M parameters against a plain loop, and their memory; takes 9 GB."""
+    """Compare local steps of GPT-2 (124M parameters) with a plain loop, and measure their memory; takes 9 GB."""
     need_torch()
     from benchmarks import gpt2 as bench
 
@@ -170,10 +172,10 @@ def gpt2(
 
 @app.command("growth", epilog="Example:  python -m benchmarks growth --clients 10,1000,100000")
 def growth(
-    clients: Annotated[str, typer.Option(help="Comma-separated.")] = "10,100,1000,10000,100000",
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each size.")] = 1000,
+    clients: Annotated[str, typer.Option(help="Comma-separated numbers of clients.")] = "10,100,1000,10000,100000",
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds for each number of clients.")] = 1000,
 ) -> None:
-    """Time and memory of a round as the number of clients grows, ten of them taking part."""
+    """Measure time and memory of a round as the number of clients grows, while ten of them take part."""
     need_torch()
     from benchmarks import growth as bench
 
@@ -182,7 +184,7 @@ def growth(
 
 @app.command(epilog="Example:  python -m benchmarks scale")
 def scale(repeats: Repeats = 9) -> None:
-    """What a round costs a client and the server, up to 10⁹ parameters and 10⁶ clients, from measured unit costs."""
+    """Compute what a round costs a client and the server, up to 10⁹ parameters and 10⁶ clients, from measured costs."""
     from benchmarks import scale as bench
 
     for table in bench.tables(bench.measure(repeats), (1e5, 1e6, 1e7, 1e8, 1e9), (1e1, 1e3, 1e6)):
@@ -191,15 +193,15 @@ def scale(repeats: Repeats = 9) -> None:
 
 @app.command(epilog="Example:  python -m benchmarks cost --quick")
 def cost(
-    seeds: Annotated[str, typer.Option(help="Comma-separated repetitions; the study's own by default.")] = "",
-    quick: Annotated[bool, typer.Option("--quick", help="A small size, to see it work; proves nothing.")] = False,
+    seeds: Annotated[str, typer.Option(help="Comma-separated repetitions; by default the study's own.")] = "",
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes, to see that it works; proves nothing.")] = False,
     only: Annotated[
         list[str] | None, typer.Option(metavar="FACTOR=LEVEL,…", help="Only these levels; may be repeated.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Where measurements and results are kept.")] = Path("runs/studies"),
-    collect: Annotated[bool, typer.Option("--collect", help="Measure nothing: show what is finished.")] = False,
+    collect: Annotated[bool, typer.Option("--collect", help="Measure nothing, only show what is finished.")] = False,
 ) -> None:
-    """The study `cost`: compression time against d; measure what is missing, say which claims hold, draw it."""
+    """Measure what is missing of the study `cost` (compression time against d), judge its claims, and draw it."""
     from benchmarks.cost import MEASURED
     from gammafl.cli.studies import asked_for, run_and_show
     from gammafl.experiments.runner import Options, plan_campaign
@@ -213,10 +215,10 @@ def cost(
 
 @app.command(epilog="Example:  python -m benchmarks hostile --seeds 0 --rounds 10")
 def hostile(
-    seeds: Annotated[str, typer.Option(help="Comma-separated.")] = "0,1,2",
+    seeds: Annotated[str, typer.Option(help="Comma-separated seeds.")] = "0,1,2",
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of each run.")] = 20,
 ) -> None:
-    """One client in five is hostile: robust strategies behind Compressed, with and without limits."""
+    """Compare robust strategies behind Compressed, with and without limits, when one client in five is hostile."""
     need_torch()
     from benchmarks import hostile as bench
 
@@ -226,10 +228,10 @@ def hostile(
 
 @app.command(epilog="Example:  python -m benchmarks halved --seeds 0 --rounds 10")
 def halved(
-    seeds: Annotated[str, typer.Option(help="Comma-separated.")] = "0,1,2",
+    seeds: Annotated[str, typer.Option(help="Comma-separated seeds.")] = "0,1,2",
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of each run.")] = 40,
 ) -> None:
-    """Residuals on disk in bfloat16 beside float32: accuracy and bytes."""
+    """Compare residuals on disk in bfloat16 and in float32: accuracy and bytes."""
     need_torch()
     from benchmarks import halved as bench
 

@@ -1,4 +1,4 @@
-"""What compression costs: the fused threshold against the machine's limit and against what people write in torch.
+"""The time of compression: the fused threshold, compared with the machine's limit and with usual code in torch.
 
 Every contender compresses residual + update and keeps the rest. Updates alternate between Δ and −Δ, so that each call
 keeps about 0.1% of the entries.
@@ -107,7 +107,7 @@ def _contenders(dim: int) -> dict[str, Work]:
 
 
 def _read(dim: int) -> Work:
-    """As many bytes as residual and update have, which no form of error feedback can do without."""
+    """Reads as many bytes as residual and update have. No form of error feedback can read less."""
     both = np.ones(2 * dim, np.float32)
     return lambda: kernels.largest_magnitude(both)
 
@@ -121,7 +121,7 @@ def in_torch(
     residual: torch.Tensor,
     updates: tuple[torch.Tensor, torch.Tensor],
 ) -> Work:
-    """Error feedback: what `select` takes of residual and update is sent, the rest is the residual."""
+    """Error feedback: `select` takes the entries to send from residual and update, and the rest is the new residual."""
     turns = cycle(updates)
     rest = residual.clone()
 
@@ -136,8 +136,10 @@ def in_torch(
 def naive_top_k(
     residual: torch.Tensor, update: torch.Tensor, k: int, beta: float = 1.0, gamma: float = 1.0
 ) -> Selected:
-    """As people write it, after GRACE (Xu et al. 2021), whose form many have taken over: the residual is what is
-    left when the message is taken apart again."""
+    """Top-k as people usually write it, after GRACE (Xu et al. 2021), whose form many have copied.
+
+    The residual is the sum minus the decompressed message.
+    """
     wanted = beta * residual + gamma * update
     indices = torch.topk(wanted.abs(), k, sorted=False).indices
     values = wanted.gather(0, indices)
@@ -145,7 +147,7 @@ def naive_top_k(
 
 
 def lean_top_k(wanted: torch.Tensor, k: int) -> Selected:
-    """With as few passes over memory as torch allows."""
+    """Top-k with as few passes over memory as torch allows."""
     indices = torch.topk(wanted.abs(), k).indices
     rest = wanted.clone()
     rest[indices] = 0

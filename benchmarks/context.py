@@ -1,9 +1,9 @@
-"""What a code of positions that knows where they gather saves of real messages, and what contexts would save.
+"""How many bytes of real messages our position code saves, and how many a code with contexts would save.
 
-The first is real: whole messages as `encode` writes them, beside the same with a Rice code. The others are ideal
-lengths, −Σ log₂ p of an adaptive model, without the bytes that a real coder loses. Every message decodes alone, so that
-contexts are of the message itself and of the tensors' shapes: the tensor, the row and the column of a place, and which
-of its neighbours are sent.
+Our code uses that positions gather in clusters. It is measured on whole messages of `encode`, compared with the same
+messages in a Rice code. The others are ideal lengths, −Σ log₂ p of an adaptive model, without the bytes that a real
+coder loses. Every message decodes alone, so contexts come only from the message and the tensors' shapes: the tensor,
+row and column of a place, and which of its neighbours are sent.
 """
 
 import math
@@ -35,21 +35,22 @@ from gammafl.runs.execute import make_plan
 from gammafl.tasks.registry import settings_of
 
 MAGNITUDE_BYTES = 5
-"""What one run of equal magnitudes takes beside signs: its number, a varint, and the magnitude."""
+"""The bytes of one run of equal magnitudes, without signs: the length of the run as a varint, and the magnitude."""
 RICE, TODAY = "Rice code", "today"
 EVEN, ROWS, CONTEXTS = "ideal: count alone", "ideal: counts of rows", "ideal: row, column, neighbours"
-"""Real messages, and models: any choice of so many places; of each row its own; all contexts, for signs too."""
+"""Real messages, and the models: one count of entries for all places, a count for each row, or all contexts, which also
+serve for signs."""
 REPEATS = 7
 
 compiled: Any = njit
-"""Anew every time, since one of the functions calls another."""
+"""Without numba's cache, which does not notice changes in a function that another one calls."""
 
 
 # --- real messages ----------------------------------------------------------------------------------------
 
 
 class Recording(InProcess):
-    """Keeps what clients send."""
+    """A carrier that keeps what clients send."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan, ResidualStore(plan.method, plan.dim))
@@ -62,7 +63,7 @@ class Recording(InProcess):
 
 
 def record(task: str, method: str, keep: float, count: int, messages: int) -> tuple[Layout, list[SparseUpdate]]:
-    """Updates evenly from the first `count` rounds of a run; 0: of all rounds."""
+    """About `messages` updates, evenly spaced over the first `count` rounds of a run; 0 means all rounds."""
     config = make_config(settings_of(task), {"task": task, "method": method, "keep": keep, "seed": 0})
     plan = make_plan(config, None, lambda text: None)
     carrier = Recording(plan)
@@ -78,7 +79,7 @@ def record(task: str, method: str, keep: float, count: int, messages: int) -> tu
 
 @dataclass(frozen=True)
 class Places:
-    """Of every place: its tensor, its row and column in the whole model, and how far back two neighbours are."""
+    """For every place: its tensor, its row and column in the whole model, and the distances back to two neighbours."""
 
     tensor: NDArray[np.int32]
     row: NDArray[np.int32]
@@ -97,12 +98,12 @@ class Places:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Of each row."""
+        """The length of each row."""
         return self._rows[0]
 
     @property
     def tensors(self) -> NDArray[np.int32]:
-        """Of each row."""
+        """The tensor of each row."""
         return self._rows[1]
 
     @classmethod
@@ -124,9 +125,9 @@ class Places:
 
 @compiled
 def _context_bits(mask: Any, negative: Any, tensor: Any, row: Any, column: Any, above: Any, beside: Any) -> Any:
-    """Bits of positions and of signs: frequencies by row, by column and by four neighbours, mixed as they prove good.
+    """Bits of positions and of signs, from frequencies by row, by column and by four neighbours.
 
-    A place's probability is a logistic mixture, whose weights are learnt within the message, one set a tensor.
+    A place's probability is a logistic mixture of these. Its weights are learnt within the message, for each tensor.
     """
     dim, tensors = tensor.size, tensor[-1] + 1
     most = max(row[-1] + 1, max(column.max() + 1, 16 * tensors))
@@ -135,7 +136,7 @@ def _context_bits(mask: Any, negative: Any, tensor: Any, row: Any, column: Any, 
     tensor_ones, tensor_seen = np.zeros(tensors), np.zeros(tensors)
     weights = np.full((tensors, 4), 0.35)
     strength, inputs, context = (12.0, 6.0, 12.0), np.empty(4), np.empty(3, np.int64)
-    start = mask.sum() / dim  # the header tells the count
+    start = mask.sum() / dim  # the header has the count
     positions = sign_bits = 0.0
     for j in range(dim):
         t, a, b = tensor[j], above[j], beside[j]
@@ -184,9 +185,9 @@ def _choices(length: int, count: int) -> float:
 
 @compiled
 def _row_bits(indices: Any, dim: int, rows: Any, lengths: Any, tensors: Any) -> float:
-    """Bits of positions, where each row tells its count, and then one of all choices of so many: O(rows + entries).
+    """Bits of positions, if each row has its count and then the number of one choice of so many places.
 
-    A count's distribution is geometric, its mean that of the tensor's rows before.
+    A count's distribution is geometric. Its mean is that of the tensor's earlier rows. The time is O(rows + entries).
     """
     counts = np.zeros(lengths.size)
     for place in indices:
@@ -204,7 +205,7 @@ def _row_bits(indices: Any, dim: int, rows: Any, lengths: Any, tensors: Any) -> 
 
 @dataclass(frozen=True)
 class Length:
-    """What one message takes: bytes, and CPU seconds of encoding and of decoding, or of finding all probabilities."""
+    """The cost of one message: bytes, and CPU seconds to encode and to decode, or to find all probabilities."""
 
     size: float
     seconds: float
@@ -218,7 +219,7 @@ def _real(update: SparseUpdate, positions: PositionCoding) -> Length:
 
 
 def _seconds(work: Callable[[], object]) -> float:
-    """The best of some tries, in CPU time of this thread."""
+    """The shortest of several times, in CPU time of this thread."""
     times = []
     for _ in range(REPEATS):
         began = time.thread_time()
@@ -228,7 +229,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def lengths_of(update: SparseUpdate, places: Places) -> dict[str, Length]:
-    """What `update` takes with a Rice code, today, and with each model."""
+    """The cost of `update` with a Rice code, with today's code, and with each model."""
     fixed, count = header_bytes(update.dim, len(update)) + MAGNITUDE_BYTES, len(update)
     mask, negative = np.zeros(update.dim, np.int8), np.zeros(update.dim, np.int8)
     mask[update.indices], negative[update.indices] = 1, update.values < 0
@@ -277,6 +278,6 @@ def _table(task: str, methods: Sequence[str], keep: float, count: int, messages:
         f"what contexts save: {task}, d = {layout.dim:,}, keep = {keep:g}, messages of {span}",
         ["method", "messages", "entries", RICE, "encode, decode", TODAY, "encode, decode", EVEN, ROWS, CONTEXTS],
         rows,
-        "real bytes of whole messages, and ideal lengths with today's header; changes are against the Rice code; times"
-        " are CPU time of one thread, of a model that of its probabilities alone",
+        "Real bytes are of whole messages; ideal lengths include today's header. Changes are relative to the Rice code."
+        " Times are CPU time of one thread; those of a model are for its probabilities alone.",
     )

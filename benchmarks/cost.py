@@ -1,4 +1,4 @@
-"""The study `cost`, measured: what its claims ask and how it is drawn are in `gammafl.paper.cost`."""
+"""Measures the study `cost`. Its claims, tables and charts are in `gammafl.paper.cost`."""
 
 import json
 from dataclasses import asdict, dataclass, replace
@@ -14,7 +14,7 @@ from gammafl.runs.progress import Progress, Status
 
 @dataclass(frozen=True)
 class CostJob:
-    """The contenders of `benchmarks/compress.py` at one d, one thread; a repetition is a seed."""
+    """Times the contenders of `benchmarks/compress.py` at one d, with one thread. A seed is a repetition."""
 
     dim: int
     seed: int

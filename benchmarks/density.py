@@ -1,4 +1,4 @@
-"""What more entries cost: the fused pass, level "upload" and messages, from 0.1% to 30% kept."""
+"""The cost of keeping more entries, from 0.1% to 30%: the fused pass, level "upload", encoding and decoding."""
 
 import time
 from collections import deque
@@ -18,18 +18,18 @@ from gammafl.core.wire import decode, encode
 from gammafl.report.tables import TextTable
 
 WANTED = {0.1: 1.5, 0.3: 2.2}
-"""Kept fraction → the fused pass in copies of the same memory, at the most."""
+"""Kept fraction → the goal for the fused pass: its time, at most, in copies of the same memory."""
 
 WANTED_LEVEL = 1.1
-"""Level "upload" in fused passes, at the most."""
+"""The goal for level "upload": its time, at most, in fused passes."""
 
 FUSED, NEW, LEVEL = "fused pass", "… earlier updates kept", "level upload"
 EARLIER = 8
-"""Updates that somebody holds on to, so that none of their memory comes back."""
+"""How many earlier updates the measurement keeps, so that their memory is not free for new ones."""
 
 
 def tables(dims: Sequence[int], fractions: Sequence[float], repeats: int, cpu: bool = False) -> Iterator[TextTable]:
-    """A table for each dimension; with `cpu` of one thread, in its CPU time."""
+    """A table for each dimension. With `cpu`, it has the CPU time of one thread."""
     before = threads.count()
     threads.set_count(1 if cpu else before)
     for dim in dims:
@@ -62,13 +62,13 @@ def _table(dim: int, fractions: Sequence[float], repeats: int, cpu: bool) -> Tex
         f"densities: d = {dim:,}, {'CPU time of one thread' if cpu else 'all cores'}",
         [*columns, "encode, of a copy", "decode, of a copy"],
         rows,
-        f"earlier updates kept: somebody holds on to the last {EARLIER}, so that memory is new each time",
+        f"Earlier updates kept: the last {EARLIER} stay in memory, so each update needs new memory.",
     )
 
 
 def _contenders(fraction: float, residual: Vector, update: Vector) -> dict[str, Work]:
     largest = largest_magnitude(update)
-    threshold = HardThreshold(NormalDist().inv_cdf(1 - fraction / 2))  # what is compressed is normal
+    threshold = HardThreshold(NormalDist().inv_cdf(1 - fraction / 2))  # the sum of residual and update is normal
     compress = alternating(threshold, residual, update, largest)
     held: deque[SparseUpdate] = deque(maxlen=EARLIER)
     holding = alternating(threshold, residual, update, largest)

@@ -1,6 +1,6 @@
-"""What compression costs on a device, beside a copy there, `torch.topk` and torch's threshold with error feedback.
+"""The cost of compression on a device, compared with a copy there, `torch.topk` and torch's threshold.
 
-All that our passes do is in it, also that what they found crosses to the host. The others leave it on the device.
+The times of our passes contain the transfer of the kept entries to the host. The others leave them on the device.
 """
 
 from collections.abc import Iterator
@@ -23,13 +23,13 @@ OURS, OUR_TOP_K, KERNEL = "fused pass, torch's operations", "our Top-k", "fused 
 
 
 def tables(dims: list[int], device: str, kept: float, repeats: int) -> Iterator[TextTable]:
-    """A table for each dimension. A CPU's tensors are compressed in the same way, in torch's operations."""
-    place_named(device)  # or one line that says why not
+    """A table for each dimension. With device "cpu", tensors are compressed by the same torch operations."""
+    place_named(device)  # an `InputError` if it can't be used
     for dim in dims:
         seconds = medians(_contenders(dim, torch.device(device), kept), repeats)
         rows = [[name, show_seconds(value), f"{value / seconds[COPY]:.2f}×"] for name, value in seconds.items()]
         title = f"compression on {device}: d = {dim:,}, {kept:.2%} kept"
-        yield TextTable(title, ["", "median", "of the copy"], rows, "what is found crosses to the host in ours alone")
+        yield TextTable(title, ["", "median", "of the copy"], rows, "Only ours includes the transfer to the host.")
 
 
 def _contenders(dim: int, device: torch.device, kept: float) -> dict[str, Work]:
@@ -71,7 +71,7 @@ def _ours(compressor: Any, residual: torch.Tensor, updates: tuple[torch.Tensor, 
 
 
 def _kernel() -> Any:
-    """Triton's, if it is installed."""
+    """Triton's kernel, if Triton is installed."""
     try:
         from gammafl.core.device.triton_pass import add_and_look
     except InputError:
@@ -85,7 +85,7 @@ def _above(wanted: torch.Tensor, threshold: float) -> Any:
 
 
 def _waited_for(work: Work, device: torch.device) -> Work:
-    """A device works on when Python is done: the end is when it is."""
+    """Waits for the device at the end of `work`, because it still computes when Python is done."""
     if device.type == "cpu":
         return work
     module = getattr(torch, device.type)  # torch.cuda, torch.xpu, …

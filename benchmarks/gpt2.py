@@ -1,7 +1,7 @@
-"""Local steps of GPT-2 with 124M parameters, beside a plain loop over transformers' model, and the memory of a round.
+"""Local steps of GPT-2 with 124M parameters, compared with a plain loop over transformers' model; and their memory.
 
-Ten clients are set up and four train in turns with the plain loop, both with the same number of threads. Their text is
-random tokens: only time and memory count here.
+There are ten clients. Four of them train, in turns with the plain loop and with the same number of threads. Their text
+is random tokens, because only time and memory count here.
 """
 
 import time
@@ -29,7 +29,7 @@ WANTED_SPEED, WANTED_BYTES = 0.95, 9e9
 
 
 def table(sequence: int, count: int, repeats: int) -> TextTable:
-    """Seconds of a local step of each, and our memory."""
+    """The seconds of a local step of both, and the memory of gammafl."""
     threads.set_count(count)
     random = np.random.default_rng(0)
     tokens = [random.integers(0, 50_000, 40 * sequence + 1, np.uint16) for _ in range(CLIENTS)]
@@ -48,11 +48,11 @@ def table(sequence: int, count: int, repeats: int) -> TextTable:
     model, method = task.initial_model(random), gamma_fedht(keep=0.001)
     memories = [ErrorFeedback().client(method, model.size) for _ in range(CLIENTS)]
     for memory in memories:
-        memory.residual[:] = 0  # pages of zeros do not count as memory before they are written
+        memory.residual[:] = 0  # pages count as memory only after they are written
     set_up, made = time.perf_counter() - began, process_memory.peak_bytes() - before
     ours, plain = _ours(task, model, memories), _plain(sequence, count)
     next(ours)
-    peak = process_memory.peak_bytes()  # before the plain loop has a model too
+    peak = process_memory.peak_bytes()  # measured before the plain loop makes its model
     seconds: dict[str, list[float]] = {"ours": [], "plain": []}
     for _ in range(repeats):
         seconds["ours"].append(next(ours))
@@ -74,7 +74,7 @@ def table(sequence: int, count: int, repeats: int) -> TextTable:
 
 
 def _ours(task: TorchTask, model: Vector, memories: list[Residual]) -> Iterator[float]:
-    """Seconds of a local step, round after round; compression is not counted."""
+    """Yields the seconds of a local step for each round, without compression."""
     stepsizes = np.full(LOCAL_STEPS, STEPSIZE, np.float32)
     number = 0
     while True:
@@ -89,7 +89,7 @@ def _ours(task: TorchTask, model: Vector, memories: list[Residual]) -> Iterator[
 
 
 def _plain(sequence: int, count: int) -> Iterator[float]:
-    """Seconds of a local step of a loop as people write it."""
+    """Yields the seconds of a local step for each round of a usual training loop."""
     network = CausalLanguageModel("gpt2", None)
     network.train()
     random = torch.Generator().manual_seed(0)

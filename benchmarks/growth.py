@@ -1,6 +1,6 @@
-"""What a round costs as clients grow in number, ten of them taking part each time.
+"""The cost of a round as the number of clients grows, while ten of them take part in each round.
 
-Each size runs in a fresh process, so that its memory can be told. The data are the same for all sizes: a client is
+Each number of clients runs in a new process, so that its memory can be measured. All share the same data: a client has
 20 rows of one array of images.
 """
 
@@ -35,7 +35,7 @@ BUDGET = 20_000_000
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a run: seconds a round; resident bytes before and after the clients are made, and after the rounds."""
+    """Seconds per round; resident bytes before and after the clients are made, and after the rounds; participants."""
 
     round_seconds: float
     before: int
@@ -62,7 +62,7 @@ def table(sizes: Sequence[int], rounds_each: int) -> TextTable:
         f"logistic regression, {PARTICIPANTS} participants a round, {rounds_each:,} rounds, one thread",
         ["clients", "a round", "of the first", "memory to make them", "took part", "memory of the rounds"],
         rows,
-        "residuals are kept for clients that took part; beyond a budget they lie on disk",
+        "Only clients that took part have residuals. Residuals beyond a memory budget are on disk.",
     )
 
 

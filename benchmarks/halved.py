@@ -1,4 +1,4 @@
-"""What it costs to store residuals in bfloat16: accuracy and bytes on disk, beside float32, over Flower's messages."""
+"""Residuals stored in bfloat16, compared with float32: accuracy and bytes on disk, over Flower's messages."""
 
 import logging
 import tempfile

@@ -1,8 +1,8 @@
-"""One client in five is hostile: strategies of Flower's behind `Compressed`, with and without limits.
+"""One client in five is hostile: Flower's strategies behind `Compressed`, with and without limits.
 
-Logistic regression on the small Fashion-MNIST, in this process, over Flower's messages. Hostile clients run the same
-software as all others, and lie about their training alone: so they keep to the limits that they are told, and are never
-refused for them. What a client that ignores its limits reaches is less.
+The task is logistic regression on the small Fashion-MNIST, in this process, over Flower's messages. Hostile clients run
+the same software as all others and lie only about their training. So they keep to the limits that they are told, and
+the server never refuses them. A client that ignored its limits would be refused, and so reach less.
 """
 
 import logging
@@ -56,7 +56,7 @@ ROWS = {
         *((name, limit) for name in STRATEGIES for limit in ("none", "learnt") if (name, limit) != ("Krum", "learnt")),
     ],
 }
-"""What is sent → strategies and limits."""
+"""What is sent → the strategies and limits that are measured."""
 
 
 # --- attacks ----------------------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ ROWS = {
 
 @dataclass(frozen=True)
 class Attack:
-    """What a hostile client says it has learnt, where `honest` is what it has, and `first` what it had at first."""
+    """A lie of hostile clients: it takes the update that a client has learnt, its first one, and random numbers."""
 
     name: str
     lie: Callable[[Vector, Vector, np.random.Generator], Vector]
@@ -94,7 +94,7 @@ def task_of(seed: int) -> Task:
 
 
 def app_with(task: Task, attack: Attack, seed: int, state_dir: Path, residuals: Residuals = "f32") -> ClientApp:
-    """Ten clients, of which some lie."""
+    """A ClientApp for ten clients, some of which lie."""
     app, first = ClientApp(mods=[gammafl.flower.compress(state_dir, residuals=residuals)]), dict[int, Vector]()
 
     @app.train()
@@ -116,7 +116,7 @@ def app_with(task: Task, attack: Attack, seed: int, state_dir: Path, residuals: 
 
 
 def accuracy(strategy: str, method: str, limits: gf.Limits, attack: Attack, rounds: int, seed: int) -> float:
-    """Of the model at the end, on the test set."""
+    """The accuracy of the last model on the test set."""
     logging.getLogger("flwr").setLevel(logging.ERROR)
     task = task_of(seed)
     model = task.initial_model(seeds.generator(seed, "model"))

@@ -1,4 +1,4 @@
-"""How long the multiplications of local training take if nothing else is done, and none is left out."""
+"""The machine's limit: how long all multiplications of local training take if the processor does nothing else."""
 
 import time
 from functools import cache
@@ -17,7 +17,7 @@ TIMES, LENGTH = 200, 1000
 
 
 def text(work: Work) -> str:
-    """For the note of a table."""
+    """The limit of a round, for the note of a table."""
     speed = multiply_adds_per_second()
     if speed is None:
         return "the limit of this processor is not known"
@@ -27,7 +27,7 @@ def text(work: Work) -> str:
 
 
 def multiply_adds(model: str) -> int:
-    """Of a sample, forward and backward; the gradient by the images themselves is not needed."""
+    """The multiply-adds of a sample, forward and backward, without the gradient with respect to the images."""
     module, counted, first = network(model), [0], [True]
 
     def count(layer: nn.Module, inputs: Any, output: torch.Tensor) -> None:
@@ -52,7 +52,7 @@ def _multiply(times: int, x: Any, pixels: Any, w: Any, bias: Any, out: Any, shap
 
 @cache
 def multiply_adds_per_second() -> float | None:
-    """The most that a core makes, in registers: the best of many short measurements."""
+    """The most multiply-adds per second of a core, on registers: the best of many short measurements."""
     machine = vectors()
     if machine is None:
         return None

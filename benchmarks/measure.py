@@ -1,4 +1,4 @@
-"""Timing side by side: contenders take turns, so that whatever else the machine does meets all of them."""
+"""Timing in turns: contenders alternate, so that other work of the machine disturbs all of them equally."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ COPY = "copy of 12 bytes an element"
 
 KEPT = 0.001
 THRESHOLD = 3.345
-"""λ that keeps about so many of what `alternating` compresses."""
+"""The λ that keeps about this share of what `alternating` compresses."""
 
 
 def medians(
@@ -43,7 +43,7 @@ def medians(
 
 
 def repeated(work: Work, times: int) -> Work:
-    """`work` done `times` times, for what is too short to be timed once."""
+    """Does `work` `times` times, because a single call is too short to be timed."""
 
     def many() -> None:
         for _ in range(times):
@@ -56,16 +56,17 @@ UNITS = {"h": 3600, "min": 60, "s": 1, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
 
 
 def copy(dim: int) -> Work:
-    """1.5·d elements of 4 bytes, read and written, by as many threads: what a fused pass reads and writes."""
+    """Copies 1.5·d elements of 4 bytes with all threads: as many bytes as a fused pass reads and writes."""
     source, target = np.ones(3 * dim // 2, np.float32), np.zeros(3 * dim // 2, np.float32)
     return lambda: on_slices(lambda a, b: np.copyto(target[a:b], source[a:b]), source.size)
 
 
 def residual_and_update(dim: int) -> tuple[Vector, Vector]:
-    """Y and X − Y, with X and Y normal.
+    """A residual Y and an update X − Y, where X and Y are normal.
 
-    With X − Y and Y − X as updates in turn, what is compressed looks like X and like Y: numbers everywhere, as in
-    training. From a residual of zeros every other sum would be zero but for what was sent, which is easy to search.
+    With the updates X − Y and Y − X in turn, the sum of residual and update looks like X and like Y, with nonzero
+    numbers everywhere, as in training. If the residual began with zeros, every second sum would be zero except for the
+    entries that were sent, which makes the search too easy.
     """
     random = np.random.default_rng(0)
     first, second = random.standard_normal(dim, np.float32), random.standard_normal(dim, np.float32)
@@ -76,7 +77,7 @@ def residual_and_update(dim: int) -> tuple[Vector, Vector]:
 def alternating(
     method: Compressor | Method, residual: Vector, update: Vector, largest: float | None = None
 ) -> Callable[[], SparseUpdate]:
-    """Compression with error feedback of `update` and −`update` in turn: a threshold keeps as many each time."""
+    """Compresses `update` and −`update` in turn, with error feedback. A threshold keeps equally many each time."""
     memory, turns = Residual(as_method(method), update.size, residual.copy()), cycle([update, -update])
     moment = Moment()
     for _ in range(2):
@@ -85,18 +86,18 @@ def alternating(
 
 
 def fused(dim: int) -> Callable[[], SparseUpdate]:
-    """γ-FedHT's pass over `dim` elements whose largest magnitude is known, `KEPT` of them kept."""
+    """γ-FedHT's pass over `dim` elements, of which it keeps the share `KEPT`. The largest magnitude is known."""
     residual, update = residual_and_update(dim)
     return alternating(HardThreshold(THRESHOLD), residual, update, largest_magnitude(update))
 
 
 def show_seconds(seconds: float) -> str:
-    """Three digits; minutes and hours from two of them on."""
+    """A time with three digits. Minutes are used from two minutes on, and hours from two hours on."""
     unit = next((u for u in UNITS if seconds >= UNITS[u] * (2 if u in ("h", "min") else 1)), "ns")
     return f"{seconds / UNITS[unit]:.3g} {unit}"
 
 
 def verdict(value: float, wanted: float, at_most: bool = False) -> str:
-    """'12.3× (wanted ≥ 9×)', with a cross where it is not reached."""
+    """'12.3× ✓ (wanted ≥ 9×)', or with a cross if the goal is not reached."""
     reached = value <= wanted if at_most else value >= wanted
     return f"{value:.3g}× {'✓' if reached else '✗'} (wanted {'≤' if at_most else '≥'} {wanted:g}×)"

@@ -1,6 +1,7 @@
-"""What every registered method costs a client: compress and encode, beside the fused threshold, in CPU time.
+"""The cost of every registered method for a client: CPU time to compress and encode, compared with the fused threshold.
 
-One thread. All methods take turns, so that ratios say more than times. Methods with a kept fraction keep 0.1%.
+One thread computes. All methods take turns, so ratios are more reliable than times. Methods with a kept fraction keep
+0.1%.
 """
 
 import json
@@ -25,17 +26,17 @@ from gammafl.methods.registry import label_of, method_named, methods_in
 from gammafl.report.tables import TextTable
 
 FUSED = f"ht:threshold={THRESHOLD}"
-"""The one pass that all others are measured by; it keeps 0.1% too."""
+"""The method with which all others are compared. It takes one pass and keeps 0.1% too."""
 
 SMALL, TIMES = 1_000_000, 10
-"""Below so many elements a call is too short to be timed alone."""
+"""Below `SMALL` elements a call is too short to be timed alone, so `TIMES` calls are timed together."""
 
 Figures = dict[str, dict[str, Any]]
 """Method → seconds to compress, seconds to compress and encode, bytes of a message."""
 
 
 def measure(dim: int, repeats: int, methods: Sequence[str] = ()) -> Figures:
-    """Of all that need no setting, or of `methods`, at one dimension."""
+    """Measures `methods`, or all methods that need no setting, at one dimension."""
     before = threads.count()
     threads.set_count(1)
     try:
@@ -59,7 +60,7 @@ def _measured(dim: int, repeats: int, methods: Sequence[str]) -> Figures:
 
 
 def _compressing(method: Method, residual: Vector, updates: Sequence[Vector]) -> Callable[[], SparseUpdate]:
-    """An upload of each update in turn, as in the middle of a run: a level that the server steers has found its λ."""
+    """Compresses the updates in turn, as in the middle of a run, where the server has already found a level's λ."""
     dim, schedule = residual.size, Schedule(1.0, iterations=1)
     scale = THRESHOLD if isinstance(method.level, RunLevel) else method.scale(dim, schedule)
     moment, turns = schedule.moment(1, scale, Layout.flat(dim), key=1), cycle(updates)
@@ -73,7 +74,7 @@ def _then_encode(compress: Callable[[], SparseUpdate]) -> Work:
 
 
 def table(dim: int, figures: Figures) -> TextTable:
-    """A line a method, cheapest first."""
+    """A table with a line for each method, cheapest first."""
     fused = figures[FUSED]
     rows = [
         [
@@ -94,10 +95,10 @@ def table(dim: int, figures: Figures) -> TextTable:
 
 
 def write(path: Path, measured: dict[int, Figures]) -> None:
-    """For docs/methods.md."""
+    """Writes the file from which docs/methods.md is made."""
     write_atomically(path, (json.dumps(measured, indent=1) + "\n").encode())
 
 
 def read(path: Path) -> dict[int, Figures]:
-    """What `write` wrote; empty where nothing was measured yet."""
+    """Reads what `write` wrote; empty if nothing was measured yet."""
     return {int(dim): figures for dim, figures in json.loads(path.read_text()).items()} if path.exists() else {}

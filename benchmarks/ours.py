@@ -1,7 +1,7 @@
-"""gammafl as one of the contenders of `simulate`: γ-FedHT with real messages, served by the peers' protocol.
+"""gammafl as one of the contenders of `simulate`: γ-FedHT with real messages, over the peers' protocol.
 
-It does more than its peers: images are bytes that are normalised in every step, and every update is compressed,
-encoded, decoded and checked.
+It does more work than its peers: images are bytes that every step normalises, and every update is compressed, encoded,
+decoded and checked.
 """
 
 import math
@@ -26,7 +26,7 @@ from gammafl.tasks.torch_task import TorchTask
 THRESHOLDS = {"logistic": 0.3, "cnn": 0.008, "vgg11s": 0.0003, "lenet": 0.01, "resnet": 0.01}
 """λ_t that keeps about 1% of an update for logistic regression and 0.1% for the CNN and VGG11s, as in the paper."""
 ROUNDS = 1_000_000
-"""More than are ever asked for, so that none of them is the last one, which is evaluated."""
+"""More rounds than any request asks for. Only the last round is evaluated, and it is never reached."""
 
 
 def make_task(spec: work.Work) -> TorchTask:
@@ -59,7 +59,7 @@ def make_plan(task: TorchTask, threshold: float, participants: int, local_steps:
 
 
 class Gammafl:
-    """A run that goes on from request to request."""
+    """A run that continues from one request to the next."""
 
     name = f"gammafl {version('gammafl')}"
 
@@ -82,7 +82,7 @@ class Gammafl:
         return ends
 
     def weights(self) -> work.State:
-        raise NotImplementedError("the peers' own check is not for gammafl, whose tests are elsewhere")
+        raise NotImplementedError("CHECK=1 checks the peers only; gammafl has its own tests")
 
 
 if __name__ == "__main__":

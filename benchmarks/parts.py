@@ -1,4 +1,4 @@
-"""Where the time of a round of logistic regression goes: its phases, a local step's loops, an upload's calls."""
+"""Where the time of a round of logistic regression goes: its phases, the loops of a step, the calls of an upload."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ from gammafl.tasks.fast import softmax_steps
 
 BATCH, STEPS, CLASSES, FEATURES = 50, 5, 10, 1024
 WARM_UP, ROUNDS = 100, 300
-"""Rounds a client's residual needs to fill, and rounds that are measured at a time."""
+"""The rounds until the clients' residuals are full, and the rounds of one measurement."""
 TIMES = 200
 PHASES = {
     "sampling": "picking participants",
@@ -65,7 +65,8 @@ def round_table(clients: int, repeats: int) -> TextTable:
         f"logistic regression, {uploads} of {clients} clients a round, one thread",
         ["phase", "a round", "a client", "share"],
         rows,
-        f"on {threads.CORES} threads one trains less, and does all else meanwhile: it trains and waits for {waiting}",
+        f"With {threads.CORES} threads, the main thread also compresses and aggregates; it spends {waiting} training or"
+        " waiting.",
     )
 
 
@@ -107,7 +108,7 @@ def _run(running: Any, count: int) -> float:
 
 
 measured = njit(fastmath=REORDERED)
-"""Compiled anew every time: the compiler's cache does not notice when loops that are merged into others change."""
+"""Without the compiler's cache, which does not notice changes in loops that are merged into others."""
 
 
 @measured
@@ -129,7 +130,7 @@ def _update(times: int, data: Any, chosen: Any, scale: Any, shift: Any, slopes: 
 
 
 def _loops() -> dict[str, Callable[[], object]]:
-    """The loops of a step, each `TIMES` times, and as many steps of one client; all on the same batch."""
+    """The loops of a step, each done `TIMES` times, and as many whole steps of one client, all on the same batch."""
     random = np.random.default_rng(0)
     data = random.integers(0, 256, (BATCH, FEATURES), np.uint8)
     labels, chosen = random.integers(0, CLASSES, BATCH, np.uint8), np.arange(BATCH)
@@ -153,7 +154,7 @@ def _loops() -> dict[str, Callable[[], object]]:
 
 
 def step_table(repeats: int) -> TextTable:
-    """The loops of a step on data that are in the cache, one thread."""
+    """The loops of a step, on data in the cache, with one thread."""
     products, square = FEATURES * CLASSES * BATCH, torch.ones(FEATURES, FEATURES)
     peak = f"{products:,} products at the speed of torch.mm"
     before = torch.get_num_threads()
@@ -168,7 +169,7 @@ def step_table(repeats: int) -> TextTable:
         f"a local step: batch {BATCH}, {FEATURES:,} features, {CLASSES} classes, one thread",
         ["part", "time"],
         [[name, show_seconds(value)] for name, value in seconds.items()],
-        "logits and update are as many products each",
+        "The logits and the update take this number of products each.",
     )
 
 
@@ -176,7 +177,7 @@ def step_table(repeats: int) -> TextTable:
 
 
 def upload_table(repeats: int) -> TextTable:
-    """The calls for one upload, again and again: all that they touch is in the cache, as it is not in a round."""
+    """The calls for one upload, many times. All their data are then in the cache, unlike in a round."""
     plan = _plan(_work(100, 1))
     participants = list(range(plan.participants))
     streams = Streams(0, "batches", 0, participants)
@@ -205,8 +206,8 @@ def upload_table(repeats: int) -> TextTable:
     drawn = medians({drawing: repeated(lambda: streams.integers(below, STEPS * BATCH), TIMES)}, repeats)
     found = {drawing: drawn[drawing] / len(participants), **found}
     return TextTable(
-        "an upload, again and again",
+        "an upload, many times",
         ["part", "time"],
         [[name, show_seconds(value / TIMES)] for name, value in found.items()],
-        "in a round the same calls find less of their data in the cache",
+        "In a round, the same calls find less of their data in the cache.",
     )

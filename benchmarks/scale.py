@@ -1,4 +1,4 @@
-"""A sheet on paper: what a round costs a client and the server, from unit costs measured here."""
+"""A calculation of what a round costs a client and the server at any size, from unit costs that are measured here."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ LONG, MANY, FEW = 32_000_000, 100_000, 100
 
 @dataclass(frozen=True)
 class UnitCosts:
-    """Seconds: of compression for an element, of messages and their aggregation for an entry and for being one."""
+    """Seconds of compression per element, and of messages and their aggregation, per entry and per message."""
 
     element: float
     encode_entry: float
@@ -27,16 +27,16 @@ class UnitCosts:
     receive_message: float
 
     def upload(self, dim: float) -> float:
-        """What a client's compression and message take."""
+        """The seconds of a client's compression and message."""
         return self.element * dim + self.encode_entry * KEPT * dim + self.encode_message
 
     def receive(self, dim: float) -> float:
-        """What a message and its aggregation take at the server."""
+        """The seconds of a message and its aggregation at the server."""
         return self.receive_entry * KEPT * dim + self.receive_message
 
 
 def measure(repeats: int) -> UnitCosts:
-    """From a long vector, and from messages of many and of few entries in it."""
+    """Measures the unit costs with a long vector, and with messages that have many and few of its entries."""
     many, few = scattered(LONG, MANY), scattered(LONG, FEW)
     model, messages = np.zeros(LONG, np.float32), {"many": encode(many), "few": encode(few)}
 
@@ -64,7 +64,7 @@ def measure(repeats: int) -> UnitCosts:
 
 
 def message_bytes(dim: float) -> float:
-    """An upload with 0.1% of the entries kept: header, positions at 3% over their entropy, 4 bytes a value."""
+    """The bytes of an upload with 0.1% kept: header, positions at 3% above their entropy, and 4 bytes per value."""
     return header_bytes(int(dim), round(KEPT * dim)) + 1.03 * dim * entropy(KEPT) / 8 + 4 * KEPT * dim
 
 
@@ -88,7 +88,7 @@ def _units(costs: UnitCosts) -> TextTable:
 
 def _of_client(costs: UnitCosts, dims: Sequence[float]) -> TextTable:
     return TextTable(
-        "a client's round beside its training, 0.1% kept",
+        "a client's round without its training, 0.1% kept",
         ["d", "model, update and residual", "compression and message", "uplink", "uplink of FedAVG", "downlink"],
         [
             [
@@ -101,7 +101,7 @@ def _of_client(costs: UnitCosts, dims: Sequence[float]) -> TextTable:
             ]
             for dim in dims
         ],
-        "the downlink is the whole model",
+        "The downlink is the whole model.",
     )
 
 
@@ -117,5 +117,6 @@ def _of_server(costs: UnitCosts, dims: Sequence[float], clients: Sequence[float]
             ]
             for dim in dims
         ],
-        "a round's messages are held until all are in: as many bytes again, and 8 an entry once they are decoded",
+        "The server keeps a round's messages until all have come. This takes as many bytes again, and 8 bytes per entry"
+        " once they are decoded.",
     )

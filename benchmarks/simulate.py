@@ -1,7 +1,7 @@
-"""Rounds per second of gammafl beside a plain torch loop, pfl-research and Flower's simulation: equal work, in turns.
+"""Rounds per second of gammafl, of a plain torch loop, of pfl-research and of Flower's simulation, for equal work.
 
-Each contender is a process that stays, and is asked for some rounds at a time; see `peers/work.py` for what a round
-is and for the protocol. The peers need an environment of their own (`make peers`).
+The contenders take turns. Each is a process that stays alive and runs some rounds when it is asked; `peers/work.py`
+says what a round is, and has the protocol. The peers need their own environment (`make peers`).
 """
 
 import json
@@ -23,7 +23,7 @@ from gammafl.runs.progress import Progress
 
 PEERS = Path(peers.__path__[0])
 CLONE = PEERS.parents[1]
-"""Where Python finds `benchmarks`."""
+"""The directory in which Python finds `benchmarks`."""
 OURS, PLAIN, PFL, FLOWER = "gammafl", "plain", "pfl", "flower"
 WANTED = {
     "logistic": {PLAIN: 8.0, PFL: 8.0, FLOWER: 60.0},
@@ -33,16 +33,16 @@ WANTED = {
     "resnet": {PLAIN: 1.0, PFL: 1.0},
 }
 SECONDS = 2.0
-"""About what a turn takes."""
+"""About the length of a turn."""
 
 
 def works(models: Sequence[str], clients: Sequence[int], threads: int) -> list[Work]:
-    """The paper's settings with so many clients."""
+    """The paper's settings, with each number of clients."""
     batch = {"logistic": 50, "cnn": 8, "vgg11s": 8, "lenet": 8, "resnet": 8}
     unknown = [model for model in models if model not in batch]
     if unknown:
-        raise InputError(f"no model {unknown[0]!r}; they are {', '.join(batch)}")
-    require(min(clients) >= 2, f"--clients needs at least 2, of which one takes part; got {min(clients)}")
+        raise InputError(f"there is no model {unknown[0]!r}; there are {', '.join(batch)}")
+    require(min(clients) >= 2, f"--clients needs at least 2, because half of them take part; got {min(clients)}")
     return [Work(model, n, n // 2, 5, batch[model], threads) for model in models for n in clients]
 
 
@@ -53,9 +53,10 @@ class Contender:
         self._process = process
         self.name: str = self._answer()["name"]
         self.kept = 1.0
-        """The share of an update that it sent, as far as it is known."""
+        """The share of an update that the contender sends, as its last answer says."""
 
     def rounds_per_second(self, rounds: int) -> float:
+        """Asks for so many rounds, and waits until they are done."""
         assert self._process.stdin is not None
         print(rounds, file=self._process.stdin, flush=True)
         answer = self._answer()
@@ -66,13 +67,14 @@ class Contender:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise InputError(f"{self._process.args!r} ended with {self._process.wait()}")
+            code = self._process.wait()
+            raise InputError(f"{self._process.args!r} ended with exit code {code}; run it alone to see its error")
         return json.loads(line)
 
 
 @contextmanager
 def started(command: Sequence[str], work: Work) -> Iterator[Contender]:
-    """A contender, until the block ends: its input ends, and so does it."""
+    """Starts a contender. It ends when the block ends, because its input ends there."""
     pipe, arguments = subprocess.PIPE, [*command, json.dumps(asdict(work))]
     silent = subprocess.DEVNULL
     with subprocess.Popen(arguments, cwd=CLONE, stdin=pipe, stdout=pipe, stderr=silent, text=True) as process:
@@ -84,7 +86,7 @@ def started(command: Sequence[str], work: Work) -> Iterator[Contender]:
 
 
 def commands(environment: Path) -> dict[str, list[str]]:
-    """What starts each contender; peers only where `environment` has them."""
+    """Contender → the command that starts it. Peers are there only if `environment` exists."""
     own = {OURS: [sys.executable, "-m", "benchmarks.ours"], PLAIN: [sys.executable, str(PEERS / "plain.py")]}
     python = environment.absolute() / "bin" / "python"
     if not python.exists():
@@ -93,7 +95,7 @@ def commands(environment: Path) -> dict[str, list[str]]:
 
 
 def table(work: Work, environment: Path, turns: int, progress: Progress) -> TextTable:
-    """All contenders on one piece of work."""
+    """Measures all contenders on one piece of work."""
     with ExitStack() as stack:
         contenders = {}
         for key, command in commands(environment).items():
@@ -128,5 +130,5 @@ def _table(work: Work, contenders: dict[str, Contender], speeds: dict[str, list[
         ["", "rounds/s", "least – most", "sent", "gammafl is faster by"],
         rows,
         f"median of {len(speeds[OURS])} turns; {limit.text(work)}"
-        + (f"; not here: {', '.join(missing)} (make peers)" if missing else ""),
+        + (f"; not installed: {', '.join(missing)} (make peers)" if missing else ""),
     )

@@ -1,6 +1,6 @@
-"""How long it takes to begin: to import the package, to show the help, to end the first round of a run.
+"""How long a start takes: until the package is imported, the help is shown, or the first round of a run has ended.
 
-Each is a process of its own, on a warm cache, compared with a process that imports numpy and torch.
+Each is a new process on a warm cache, compared with a process that imports numpy and torch.
 """
 
 import subprocess
@@ -21,7 +21,7 @@ WANTED = {"python -c 'import gammafl'": 0.15, "gammafl --help": 0.15, "gammafl r
 
 
 def table(repeats: int) -> TextTable:
-    """Median seconds of each process, which take turns."""
+    """The median seconds of each process. The processes take turns."""
     imported, helped, ran = WANTED
     works: dict[str, Callable[[], float]] = {
         IMPORTS: partial(_whole, "import numpy, torch"),
@@ -33,7 +33,7 @@ def table(repeats: int) -> TextTable:
     for turn in range(repeats + 1):
         for name, work in works.items():
             taken = work()
-            if turn:  # the first fills the caches
+            if turn:  # the first turn only fills the caches
                 seconds[name].append(taken)
     unit = median(seconds[IMPORTS])
     rows = [
@@ -46,18 +46,18 @@ def table(repeats: int) -> TextTable:
 
 
 def _whole(code: str, *arguments: str) -> float:
-    """Seconds of a whole process."""
+    """The seconds that a whole process takes."""
     began = time.perf_counter()
     subprocess.run([sys.executable, "-c", code, *arguments], check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - began
 
 
 def _first_round() -> float:
-    """Seconds until a run of one round has told the result of this round."""
+    """The seconds until a run has printed the result of its only round."""
     with tempfile.TemporaryDirectory() as place:
         run = ["run", "logistic-mini", "--json", "--set", "iterations=5", "--out", str(Path(place, "run"))]
         began = time.perf_counter()
         with subprocess.Popen([sys.executable, "-c", GAMMAFL, *run], stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
-            assert process.stdout.readline(), "the run told nothing"
+            assert process.stdout.readline(), "the run printed nothing"
             return time.perf_counter() - began

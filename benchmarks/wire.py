@@ -1,4 +1,4 @@
-"""What messages weigh, against the entropy of their positions, and what encoding and decoding them takes."""
+"""The bytes of messages, compared with the entropy of their positions, and the time to encode and decode them."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ FRACTIONS = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.3)
 
 
 def sizes_table(dim: int, fractions: Sequence[float] = FRACTIONS) -> TextTable:
-    """Bytes of messages with scattered positions, values as they are and ternary."""
+    """The bytes of messages with scattered positions, with exact and with ternary values."""
     rows = []
     for fraction in fractions:
         update = scattered(dim, round(fraction * dim))
@@ -56,7 +56,7 @@ def sizes_table(dim: int, fractions: Sequence[float] = FRACTIONS) -> TextTable:
 
 
 def times_table(dims: Sequence[int], repeats: int) -> TextTable:
-    """Encoding and decoding beside the fused compression that makes the update, 0.1% kept."""
+    """Encoding and decoding, compared with the fused compression that makes the update; 0.1% is kept."""
     rows = []
     for dim in dims:
         times = 1 if dim > 1_000_000 else 100
@@ -74,7 +74,7 @@ def times_table(dims: Sequence[int], repeats: int) -> TextTable:
 
 
 def _times(dim: int, times: int, repeats: int) -> tuple[dict[str, float], int]:
-    """Seconds of compressing, encoding and decoding, and how many entries that is about."""
+    """The seconds to compress, encode and decode an update, and its number of entries."""
     compress = fused(dim)
     update = compress()
     message = encode(update)
@@ -88,7 +88,7 @@ def _times(dim: int, times: int, repeats: int) -> tuple[dict[str, float], int]:
 
 
 def growth_table(entries: int, dims: Sequence[int], repeats: int) -> TextTable:
-    """Decoding and aggregating cost O(nnz): the same entries in ever larger vectors."""
+    """Shows that decoding and aggregating cost O(nnz): the number of entries is the same, and the vectors grow."""
     rows = []
     for dim in dims:
         message, model = encode(scattered(dim, entries)), np.zeros(dim, np.float32)
@@ -98,7 +98,7 @@ def growth_table(entries: int, dims: Sequence[int], repeats: int) -> TextTable:
         }
         seconds = medians(works, repeats)
         rows.append([f"{dim:,}", f"{len(message):,}", *map(show_seconds, seconds.values())])
-    note = "aggregation touches as many places of the model; in a larger one more of them are not in the cache"
+    note = "Aggregation touches the same number of places, but in a larger model fewer of them are in the cache."
     return TextTable(f"{entries:,} entries", ["d", "bytes", "decode", "aggregate"], rows, note)
 
 
@@ -125,7 +125,7 @@ def entropy(p: float) -> float:
 
 
 def stc_bits(p: float) -> float:
-    """Bits an entry that STC's paper predicts: an optimal Golomb code's mean for a gap, and a sign."""
+    """The bits per entry that STC's paper predicts: an optimal Golomb code's mean for a gap, and a sign."""
     golden = (math.sqrt(5) + 1) / 2
     b = max(0, 1 + math.floor(math.log2(math.log(golden - 1) / math.log(1 - p))))
     return b + 1 / (1 - (1 - p) ** (2**b)) + 1

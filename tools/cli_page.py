@@ -14,22 +14,22 @@ HEAD = """# Command line
 
 <!-- Written by `make reference-pages` from the commands; a test holds them equal. Change src/gammafl/cli/. -->
 
-`--help` behind a command prints the same. [Exit codes](exit-codes.md) say how a command ended,
-[configuration](configuration.md) has what `--set` changes.
+`--help` after a command prints the same. [Exit codes](exit-codes.md) say how a command ended, and
+[configuration](configuration.md) lists the settings that `--set` changes.
 
 ```
-gammafl tasks                                              # what there is to train; with a name, all its settings
-gammafl methods                                            # how to compress; with a name, its settings
-gammafl run logistic-mini --method gamma-fedht             # in runs/logistic-mini-gamma-fedht-seed0
+gammafl tasks                                              # lists the tasks; with a name: all settings of the task
+gammafl methods                                            # lists the methods; with a name: the card of the method
+gammafl run logistic-mini --method gamma-fedht             # writes runs/logistic-mini-gamma-fedht-seed0
 gammafl run logistic-mini --method ht:threshold=0.1 --set partition.classes=3 --seed 1
-gammafl run --config runs/logistic-mini-gamma-fedht-seed0/config.toml --out again   # runs again as it was
+gammafl run --config runs/logistic-mini-gamma-fedht-seed0/config.toml --out again   # repeats the run
 gammafl run --config again/config.toml --out again --resume
 gammafl compare logistic-fmnist --seeds 0,1,2 --jobs 2     # the paper's methods side by side; --methods all: every one
 gammafl study table3 --task logistic-fmnist                # a table of the paper
 gammafl pareto logistic-fmnist                             # which method needs the fewest bytes?
-gammafl report runs/compare-logistic-fmnist --out page.html   # one page to turn and share
-gammafl run cnn-cifar10 --set iterations=2000 --profile    # and where the time went
-gammafl data get cifar10                                   # from its official address
+gammafl report runs/compare-logistic-fmnist --out page.html   # one HTML page to read and share
+gammafl run cnn-cifar10 --set iterations=2000 --profile    # also shows where the time went
+gammafl data get cifar10                                   # downloads from its official address
 ```
 """
 GENERAL = {"help", "install_completion", "show_completion"}
@@ -71,7 +71,7 @@ def _need(argument: Any) -> str:
 
 
 def _value(option: Any) -> str:
-    """What kind of value it takes, and which one is taken without the option."""
+    """The kind of value that an option takes, and its default."""
     if option.is_flag:
         return "–"
     kind = f"`{option.metavar or option.type.name.upper().removesuffix(' RANGE')}`"

@@ -13,7 +13,7 @@ HEAD = """# Configuration
 
 <!-- Written by `make reference-pages` from the schema; a test holds them equal. Change config/schema.py. -->
 
-Every setting of a run. A later place wins over an earlier one:
+This page lists every setting of a run. A setting can come from five places. A later one wins over an earlier one:
 
 1. the default in the tables below,
 2. the task's own settings: `gammafl tasks logistic-fmnist` shows them,
@@ -25,8 +25,8 @@ Every setting of a run. A later place wins over an earlier one:
 gammafl run logistic-fmnist --set partition.classes=3 --set averaging.kind=none
 ```
 
-An unknown key is an error. A table that has a `kind` takes the settings of that kind. The `config.toml` of a run
-directory is complete: `gammafl run --config runs/a/config.toml --out runs/b` runs the same again.
+An unknown key is an error. A table with a `kind` has the settings of that kind. The `config.toml` of a run directory is
+complete: `gammafl run --config runs/a/config.toml --out runs/b` repeats the run.
 """
 TYPES = {"integer": "whole number", "number": "number", "boolean": "`true` or `false`", "string": "text",
          "array": "list", "object": "table", "null": "unset"}  # fmt: skip
@@ -46,12 +46,12 @@ def page() -> str:
         else:
             rows.append(_row(key, field, key not in schema["required"]))
     speed = ", ".join(f"`{key}`" for key in sorted(ONLY_SPEED))
-    note = f"{speed} change how fast a run is and its memory, and no result: a run can go on with other ones.\n"
+    note = f"{speed} change only the speed and the memory of a run. A run can continue with other values.\n"
     return "\n".join([HEAD, "## General\n", table(COLUMNS, rows), note, *tables])
 
 
 def _tables(field: dict[str, Any], known: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The tables of settings that a field may be."""
+    """The tables of settings that a field can hold."""
     for one in (field, *field.get("oneOf", ())):
         if "$ref" in one:
             yield known[one["$ref"].rpartition("/")[2]]

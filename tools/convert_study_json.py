@@ -1,4 +1,4 @@
-"""Results of gammafl 0.1 (study.json) → rows.jsonl, in the directories given; then: gammafl redraw DIRECTORY
+"""Converts results of gammafl 0.1 (study.json) to rows.jsonl in their directories. Then run gammafl redraw DIRECTORY.
 
 python tools/convert_study_json.py results/table3-logistic-fmnist
 """
@@ -21,14 +21,14 @@ OLD = "study.json"
 
 
 def rows_of_study_json(path: Path, studies: Mapping[str, Study]) -> Rows:
-    """The runs of a study.json, and those that diverged, whose places in the grid are found by their names.
+    """The rows of all runs in a study.json. Runs that diverged have only a name there, which tells their place.
 
-    A study that needs no training is computed anew: it had no runs.
+    A study without training has no runs in its study.json, so it is computed again.
     """
     document = json.loads((path / OLD).read_text("utf-8"))
     name = document["study"]
     if name not in studies:
-        raise InputError(f"{path / OLD} is of a study {name!r}, which is not known here")
+        raise InputError(f"{path / OLD} is of a study {name!r}, which this version does not know")
     study, order = studies[name], order_of(studies[name])
     task = {TASK: document["task"]} if document["task"] else {}
     made = ", ".join(f"{package} {version}" for package, version in document["versions"].items())
@@ -51,7 +51,7 @@ def _diverged(study: Study, name: str, why: str, document: Mapping[str, Any], ma
     for trial in chosen.trials(seeds, document["quick"], document["settings"]):
         if run_name(trial_config(trial)) == name:
             return Row(name, dict(trial.cell), trial.seed, {}, diverged=why, versions=made)
-    raise InputError(f"{name}, which diverged, has no place in {study.name}")
+    raise InputError(f"the run {name}, which diverged, has no place in the grid of {study.name}")
 
 
 if __name__ == "__main__":

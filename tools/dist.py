@@ -1,9 +1,9 @@
-"""The distributions as a user gets them: built, checked, installed into empty environments, and used there.
+"""Builds and checks the distributions, installs them into empty environments as a user does, and uses them there.
 
     python -m tools.dist [--extras none,report,train,flower,privacy,gpt2,tensorboard,wandb] [--out dist]
 
-It runs in an environment that has `build` and `twine`: `make dist` makes one. Each installation takes the versions of
-constraints.txt. The extra `docs` is tried by `make docs`, and `triton` needs a GPU.
+It needs an environment that has `build` and `twine`, such as the one that `make dist` makes. Each installation takes
+the versions of constraints.txt. The extra `docs` is tried by `make docs`, and `triton` needs a GPU.
 """
 
 import argparse
@@ -89,14 +89,17 @@ ENTRANCES = {
     "tensorboard": TENSORBOARD,
     "wandb": WANDB,
 }
-"""Extra → a program that shows that its entrance works."""
+"""Extra → a program that shows that the extra works."""
 
 BESIDE = {"tensorboard": "train", "wandb": "train"}
-"""Extra → the extra that its program needs as well: what is tracked is a training."""
+"""Extra → the extra that its program also needs: trackers follow a training."""
 
 
 def run(*command: object, cwd: Path = ROOT) -> str:
-    """What the command prints; without a PYTHONPATH, which would lead to the sources. If it fails, so does this."""
+    """Runs a command and returns what it prints. If it fails, this program ends.
+
+    No variable PYTHON… is passed on, since PYTHONPATH would lead to the sources.
+    """
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run([str(part) for part in command], cwd=cwd, env=variables, capture_output=True, text=True)
     if done.returncode:
@@ -105,7 +108,7 @@ def run(*command: object, cwd: Path = ROOT) -> str:
 
 
 def build(out: Path) -> Path:
-    """The wheel; it is built from the source distribution, and both are right for a package index."""
+    """Builds the source distribution and from it the wheel, and checks both for a package index. Returns the wheel."""
     shutil.rmtree(out, ignore_errors=True)
     run(sys.executable, "-m", "build", "--outdir", out, ROOT)
     files = sorted(out.iterdir())
@@ -115,7 +118,7 @@ def build(out: Path) -> Path:
 
 
 def try_extra(wheel: Path, extra: str, folder: Path) -> str:
-    """The wheel in an empty environment, used from an empty directory; what `gammafl --version` says there."""
+    """Installs the wheel into an empty environment and uses it there. Returns what `gammafl --version` prints."""
     venv.create(folder / "venv", with_pip=True)
     python = folder / "venv" / "bin" / "python"
     extras = ",".join(dict.fromkeys([BESIDE.get(extra, extra), extra]))
@@ -128,11 +131,11 @@ def try_extra(wheel: Path, extra: str, folder: Path) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="build, check, install and use the distributions")
-    parser.add_argument("--extras", default=",".join(ENTRANCES), help="names with commas between them")
-    parser.add_argument("--out", type=Path, default=ROOT / "dist")
+    parser.add_argument("--extras", default=",".join(ENTRANCES), help="comma-separated names; all by default")
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="directory of the distributions")
     options = parser.parse_args()
     if unknown := set(options.extras.split(",")) - ENTRANCES.keys():
-        parser.error(f"no extra {', '.join(sorted(unknown))}; there are {', '.join(ENTRANCES)}")
+        parser.error(f"there is no extra {', '.join(sorted(unknown))}; there are {', '.join(ENTRANCES)}")
     wheel = build(options.out.absolute())
     print(f"dist: {wheel.name} and its source distribution are built and checked", flush=True)
     for extra in options.extras.split(","):
@@ -140,7 +143,7 @@ def main() -> None:
             said = try_extra(wheel, extra, Path(folder))
         expected = f"gammafl {wheel.name.split('-')[1]}"
         if said != expected:
-            raise SystemExit(f"dist: --version says {said!r} where the wheel is of {expected!r}")
+            raise SystemExit(f"dist: --version says {said!r}, but the wheel is of {expected!r}")
         print(f"dist: {'without extras' if extra == NONE else extra}: {said} works", flush=True)
 
 

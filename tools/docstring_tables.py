@@ -1,6 +1,6 @@
-"""Docstrings as the site reads them: a table of arguments and the examples become sections of Google's style.
+"""Prepares docstrings for the site: tables of arguments and examples become sections in Google's style.
 
-In the code a table stands as it is printed by `gammafl methods NAME`:
+In the code, a table looks as `gammafl methods NAME` prints it:
 
     keep     the kept fraction of the entries
     values   "f32", or fewer bits
@@ -29,7 +29,7 @@ class DocstringTables(griffe.Extension):
 def sections(text: str, names: set[str]) -> str:
     """`text` with "Args:" and "Examples:" in place of its tables and its examples.
 
-    A table whose first column names something else than arguments becomes a list.
+    A table whose first column has other names than arguments becomes a list.
     """
     paragraphs = [_paragraph(part, names) for part in re.split(r"\n{2,}", text)]
     return PAGE.sub(r"[\1](../\1.md)", "\n\n".join(paragraphs))

@@ -1,4 +1,4 @@
-"""Makes src/gammafl/data/fashion-mnist-mini.npz: the first images of each class, in the official order.
+"""Makes src/gammafl/data/fashion-mnist-mini.npz from the first images of each class, in the official order.
 
 python tools/embed_fashion_mnist.py
 """
@@ -13,6 +13,7 @@ TARGET = Path(__file__).parents[1] / "src/gammafl/data/fashion-mnist-mini.npz"
 
 
 def first_of_each(images: Array, labels: Array, count: int) -> tuple[Array, Array]:
+    """The first `count` images of each class with their labels, in the order of `images`."""
     rows = np.sort(np.concatenate([np.flatnonzero(labels == label)[:count] for label in range(10)]))
     return images[rows], labels[rows]
 

@@ -1,4 +1,4 @@
-"""Writes docs/methods.md from the registry, the tests and what was measured: `python -m tools.methods_page`."""
+"""Writes docs/methods.md from the registry, the tests and the measured costs: `python -m tools.methods_page`."""
 
 from pathlib import Path
 
@@ -16,30 +16,32 @@ HEAD = """# Methods
 
 <!-- Written by `make methods-page` from the registry; a test holds them equal. Change src/gammafl/methods/. -->
 
-Every method of gammafl. `gammafl methods NAME` prints its card. `gammafl compare logistic-mini --methods all` runs all
-of them, `gammafl pareto logistic-mini --methods all` each over its range. Each is held
+This page lists every method of gammafl. `gammafl methods NAME` prints the card of a method.
+`gammafl compare logistic-mini --methods all` runs all of them, and `gammafl pareto logistic-mini --methods all` runs
+each over its range. Each method is tested
 
-- to independent references: its paper's equation in plain numpy, or recorded outputs of public code;
-- to its declared property, by [one test]({battery}) for all: `test_the_error_is_at_most_what_the_card_says`, and
-  `test_a_random_method_is_right_on_average`;
-- to a [battery]({battery}) that all share: hostile vectors, conservation, the wire, threads, keys, stopped and resumed
-  runs, a description that the other side builds, Flower, budgets.
+- against independent references: its paper's equation in plain numpy, or recorded outputs of public code;
+- for its declared property, by [one test]({battery}) for all methods: `test_the_error_is_at_most_what_the_card_says`,
+  and `test_a_random_method_is_right_on_average`;
+- by a [battery]({battery}) that all methods share: hostile vectors, conservation, the wire format, threads, keys,
+  stopped and resumed runs, a description from which the other side builds the method, Flower, and budgets.
 
-A method of [your own](own-method.md) joins by its registration. v is what is to be sent, C(v) what is sent, d the
-number of entries.
+A [method of your own](own-method.md) takes part in all this when it is registered. In the tables, v is the vector to
+send, C(v) is what is sent, and d is the number of entries.
 """
 
 SETTINGS = """
 ## Settings
 
-What is worth trying, and how the defaults were found.
+The settings that are worth trying, and how the defaults were found.
 """
 
 COST = """
 ## Cost
 
-Compression with its memory, and encoding, in CPU time of one thread beside the fused threshold, which is one pass over
-the vector. Methods take turns; ratios count, times are of one machine. By `make methods-cost`.
+The CPU time of one thread for compression with its memory, and for encoding, compared with the fused threshold, which
+is one pass over the vector. The methods take turns, so compare the ratios; the times are those of one machine.
+`make methods-cost` measures them.
 """
 
 

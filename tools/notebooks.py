@@ -1,9 +1,9 @@
-"""`make notebooks`: runs the notebooks of examples/notebooks, and keeps what they show.
+"""`make notebooks`: runs the notebooks of examples/notebooks and stores their outputs.
 
 python -m tools.notebooks [--check] [NOTEBOOK …]
 
-With --check nothing is written: a cell that fails ends it with an error. What is kept has no times, no counters of the
-session, and no names of this machine.
+A cell that fails ends the program with an error. With --check nothing is written. Stored notebooks have no times, no
+cell counters and no names of this machine.
 """
 
 import argparse
@@ -16,11 +16,11 @@ from nbclient.exceptions import CellExecutionError
 
 FOLDER = Path(__file__).parents[1] / "examples" / "notebooks"
 CELL_SECONDS = 1800
-"""For a cell, on a machine that does other things as well."""
+"""The time limit of a cell. It is generous, because the machine may be busy."""
 
 
 def executed(path: Path) -> nbformat.NotebookNode:
-    """The notebook with new outputs."""
+    """Runs the notebook. Returns it with the new outputs."""
     notebook = nbformat.read(path, as_version=4)
     client = NotebookClient(
         notebook,
@@ -39,8 +39,9 @@ def executed(path: Path) -> nbformat.NotebookNode:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("notebooks", nargs="*", type=Path, default=sorted(FOLDER.glob("*.ipynb")))
-    parser.add_argument("--check", action="store_true")
+    default = sorted(FOLDER.glob("*.ipynb"))
+    parser.add_argument("notebooks", nargs="*", type=Path, default=default, help="by default all notebooks")
+    parser.add_argument("--check", action="store_true", help="run the notebooks but write nothing")
     given = parser.parse_args()
     for path in given.notebooks:
         try:

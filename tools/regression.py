@@ -1,6 +1,6 @@
-"""Digests of the ledgers and models of many runs, to see that a change of the code changes no byte.
+"""Writes digests of the ledgers and models of many runs. They show whether a change of the code changes any byte.
 
-python tools/regression.py before.json          # in the old tree, then in the new one:
+python tools/regression.py before.json          # in the old tree; then in the new tree:
 python tools/regression.py after.json --compare before.json
 python tools/regression.py cnn.json --task cnn-cifar10
 """
@@ -39,7 +39,7 @@ SHORT = ["iterations=100", "evaluation.every=10", "evaluation.samples=500"]
 
 
 def runs(task: str) -> list[tuple[str, str, int, list[str]]]:
-    """(variant, method, seed, settings): 400 rounds of everything on logistic-mini, 20 rounds of other tasks."""
+    """(variant, method, seed, settings) of all runs: 400 rounds of each variant on logistic-mini, 20 on other tasks."""
     if task != "logistic-mini":
         return [("plain", method, 0, SHORT) for method in METHODS]
     return [
@@ -51,6 +51,7 @@ def runs(task: str) -> list[tuple[str, str, int, list[str]]]:
 
 
 def digests(task: str, method: str, seed: int, settings: list[str]) -> list[str]:
+    """Makes one run. Returns the digest of each of `FILES`."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
         given = ["run", task, "--method", method, "--seed", str(seed), "--out", str(path)]
@@ -63,8 +64,8 @@ def digests(task: str, method: str, seed: int, settings: list[str]) -> list[str]
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="a JSON file for the digests")
-    parser.add_argument("--task", default="logistic-mini")
-    parser.add_argument("--compare", type=Path, help="digests of another tree")
+    parser.add_argument("--task", default="logistic-mini", help="the task that is trained")
+    parser.add_argument("--compare", type=Path, help="a JSON file with the digests of another tree")
     options = parser.parse_args()
     table = {
         f"{variant}, {method}, seed {seed}": digests(options.task, method, seed, settings)

@@ -1,7 +1,7 @@
-"""Hooks of mkdocs: pages of the site that are elsewhere in the repository, and links that leave the site.
+"""Hooks of mkdocs: they add pages that are outside of docs/, and adapt links to the site.
 
-A link is written as it works in the repository. On the site a link to a page leads to that page; one to any other
-file is the file's name, or a link into the repository's web page where mkdocs.yml has a `repo_url`.
+Links are written so that they work in the repository. On the site, a link to a page leads to that page. A link to any
+other file becomes the file's name, or, if mkdocs.yml has a `repo_url`, a link to the file in the repository.
 """
 
 import posixpath
@@ -24,7 +24,7 @@ PAGES = {
     **{f"results/{path.parent.name}/tables.md": f"results/{path.parent.name}/tables.md"
        for path in sorted(ROOT.glob("results/*/tables.md"))},
 }  # fmt: skip
-"""File of the repository, outside of docs/ → page of the site."""
+"""File outside of docs/ → page of the site."""
 
 PICTURES = {".png", ".svg"}
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
@@ -42,7 +42,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """The page with links as the site has them; the front page is alone in its section and has no list of pages."""
+    """The page with the links of the site. The front page is alone in its section, so it gets no list of pages."""
     if page.file.src_uri == "index.md":
         page.meta["hide"] = ["navigation"]
     source, titles = _source(page.file), _titles(config.nav)
@@ -54,7 +54,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return link[0]
         place = posixpath.normpath(posixpath.join(posixpath.dirname(source), address))
         if not (ROOT / place).exists():
-            raise PluginError(f"{source}: the link to {target} leads nowhere")
+            raise PluginError(f"{source}: the link to {target} leads to no file; correct the link")
         if (there := _address(place, files)) is not None:
             text = titles.get(there, text) if text.strip("`") in (address, place) else text
             way = posixpath.relpath(there, posixpath.dirname(page.file.src_uri) or ".")
@@ -81,7 +81,7 @@ def _source(file: File) -> str:
 
 
 def _titles(nav: Any) -> dict[str, str]:
-    """Page → its title in the navigation, which stands on the site where a link's text is the file's name."""
+    """Page → its title in the navigation. On the site, this title replaces a link's text that is only a file name."""
     if isinstance(nav, list):
         return {page: title for entry in nav for page, title in _titles(entry).items()}
     if not isinstance(nav, dict):

@@ -1,9 +1,9 @@
 """Flower's simulation runtime: ServerApp and ClientApp over the Message API, on its Ray backend.
 
-Set up for speed: one actor a core, each with one torch thread, its own model and all clients' data, made at the
-actor's first message and so in a round that is not counted; no evaluation; no telemetry, dashboard or logs.
-Ray is started and stopped by each request, as by any run; the time between the ends of rounds leaves that out.
-Flower looks for new messages and for replies every 0.1 s, which it has no setting for: that bounds small rounds.
+It is set up for speed. Each core has one actor with one torch thread, its own model and all clients' data, which are
+made at the actor's first message, in a round that is not counted. There is no evaluation, telemetry, dashboard or log.
+Each request starts and stops Ray, as any run does, but the time between the ends of rounds leaves that out. Flower
+looks for new messages and for replies every 0.1 s, and has no setting for it. This bounds the speed of small rounds.
 """
 
 import os
@@ -54,7 +54,7 @@ def train(message: Message, context: Context) -> Message:
 
 
 class TimedFedAvg(FedAvg):
-    """FedAvg that notes when a round ends, and does not let a client's failure pass as a round."""
+    """FedAvg that notes when a round ends. A client's failure is an error, and no round."""
 
     def __init__(self, spec: work.Work) -> None:
         super().__init__(
@@ -118,7 +118,7 @@ class Flower:
 
 
 if __name__ == "__main__":
-    import flower  # itself, so that Ray sends the actors the ClientApp by name, as `flwr run` does, and not by value
+    import flower  # this file: so Ray sends the ClientApp to actors by name, as `flwr run` does, and not by value
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
@@ -126,4 +126,4 @@ if __name__ == "__main__":
     except BaseException:
         traceback.print_exc()
         ray.shutdown()
-        os._exit(1)  # or Flower's server thread waits an hour for the replies of a simulation that is over
+        os._exit(1)  # otherwise Flower's server thread waits an hour for replies of a simulation that has ended

@@ -1,8 +1,8 @@
 """Apple's pfl-research: PyTorchModel, FederatedAveraging and SimulatedBackend in one process.
 
-Set up for speed as its guides have it: the users' datasets are made once and stay in memory as tensors, there is no
-privacy mechanism or other postprocessor, no central evaluation, and metrics are not sent to the platform. Its
-algorithm evaluates each user in iteration 0 whatever the settings; that is one of the rounds not counted.
+It is set up for speed, as its guides say: the users' datasets are made once and stay in memory as tensors, there is no
+privacy mechanism or other postprocessor and no central evaluation, and metrics are not sent to the platform. With any
+settings, its algorithm evaluates each user in iteration 0, which is one of the rounds that are not counted.
 """
 
 import os
@@ -45,7 +45,7 @@ class Network(nn.Module):
 class RandomBatches(PyTorchTensorDataset):
     """A user whose batches are random.
 
-    pfl's own are slices in a fixed order, and end with the data: 200 samples would give 4 batches of 50, not 5.
+    pfl's own batches are slices in a fixed order that end with the data: 200 samples give 4 batches of 50, not 5.
     """
 
     def __init__(self, data: work.Data, steps: int) -> None:
@@ -70,7 +70,7 @@ class RoundEnds(TrainingProcessCallback):
 
 
 class Pfl:
-    """One model and backend for all requests, one algorithm a request."""
+    """One model and backend for all requests, and a new algorithm for each request."""
 
     name = f"pfl {version('pfl')}"
     kept = 1.0
@@ -79,14 +79,14 @@ class Pfl:
         torch.set_num_threads(spec.threads)
         self.spec = spec
         self.network = Network(spec.model)
-        central = torch.optim.SGD(self.network.parameters(), lr=1.0)  # the mean of the clients' models as it is
+        central = torch.optim.SGD(self.network.parameters(), lr=1.0)  # takes the mean of the clients' models unchanged
         self.model = PyTorchModel(self.network, torch.optim.SGD, central)
         users = [RandomBatches(data, spec.local_steps) for data in work.clients(spec.model, spec.clients)]
         dataset = FederatedDataset(users.__getitem__, self.picked().__next__)
         self.backend = SimulatedBackend(training_data=dataset, val_data=dataset)
 
     def picked(self) -> Iterator[int]:
-        """The users of each round in turn, all different; pfl's own random sampler may draw one twice."""
+        """The users of each round in turn. They all differ; pfl's own random sampler may draw one twice."""
         while True:
             yield from random.sample(range(self.spec.clients), self.spec.participants)
 
@@ -107,7 +107,7 @@ class Pfl:
                 local_num_steps=self.spec.local_steps,
                 local_learning_rate=work.LEARNING_RATE,
             ),
-            model_eval_params=NNEvalHyperParams(local_batch_size=1),  # as good as no evaluation in iteration 0
+            model_eval_params=NNEvalHyperParams(local_batch_size=1),  # next to no evaluation in iteration 0
             callbacks=[ends],
             send_metrics_to_platform=False,
         )

@@ -1,7 +1,8 @@
 """FedAVG by hand: an nn.Module, torch.optim.SGD and state dicts, as in most papers' code.
 
-Neither slowed down nor tuned: one model is reused for all clients, the optimizer is made anew for each, batches are
-picked by index from tensors in memory instead of by a DataLoader, and the state dicts are averaged at the end.
+The code is neither slowed down nor tuned. One model is reused for all clients, each client gets a new optimizer,
+batches are picked by index from tensors in memory instead of by a DataLoader, and the state dicts are averaged at the
+end.
 """
 
 import random

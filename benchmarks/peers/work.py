@@ -1,7 +1,7 @@
 """What the benchmark's peers share: the networks, the clients' data, one client's training, and the protocol.
 
-The peers run in an environment of their own, without gammafl, and are started by path; that is why the networks are
-repeated here and why this module is imported as a sibling.
+The peers run in their own environment, without gammafl, and are started by path. So this file repeats the networks, and
+the peers import it as a sibling.
 
 One round is the same work for every peer: `participants` of `clients` clients are picked at random, each starts from
 the global model and makes `local_steps` steps of plain SGD on random batches of its own samples, and the server takes
@@ -21,10 +21,10 @@ from torch.nn import functional
 
 LEARNING_RATE = 0.05
 SAMPLES = 200
-"""Samples a client."""
+"""The number of samples of each client."""
 CLASSES = 10
 WARM_UP = 2
-"""Rounds at the start of every request that are run and not counted."""
+"""The number of rounds at the start of every request that are not counted."""
 VGG11S = (32, "M", 64, "M", 128, 128, "M", 128, 128, "M", 128, 128, "M")
 """Channels of the 3×3 convolutions; M halves the image."""
 
@@ -35,7 +35,7 @@ State = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Work:
-    """The command line's JSON object."""
+    """The work of a contender; its command line has it as a JSON object."""
 
     model: str
     clients: int
@@ -90,7 +90,7 @@ def vgg11s() -> nn.Module:
 
 
 class LeNet(nn.Module):
-    """As somebody would write LeNet-5 for colour images."""
+    """LeNet-5 for colour images, as somebody would write it by hand."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class LeNet(nn.Module):
 
 
 class Residual(nn.Module):
-    """Two convolutions and a way around them."""
+    """Two convolutions and a shortcut around them."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class Residual(nn.Module):
 
 
 class ResNet(nn.Module):
-    """As somebody would write a small ResNet, normalised without running statistics."""
+    """A small ResNet as somebody would write it by hand, with norms that have no running statistics."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ def batches(data: Data, steps: int, size: int) -> Iterator[Data]:
 
 
 def train(model: nn.Module, samples: Iterable[Data]) -> None:
-    """One client's local training, as it is written by hand; for the peers that have no training loop of their own."""
+    """One client's local training, as written by hand, for peers without their own training loop."""
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     for inputs, labels in samples:
         optimizer.zero_grad()
@@ -163,27 +163,27 @@ def train(model: nn.Module, samples: Iterable[Data]) -> None:
 
 
 class Peer(Protocol):
-    """What a script serves."""
+    """What each script of a peer implements."""
 
     name: str
-    """With its version."""
+    """The name of the peer, with its version."""
 
     @property
     def kept(self) -> float:
         """The share of an update that was sent so far."""
 
     def run(self, rounds: int) -> list[float]:
-        """Run so many rounds and return time.perf_counter() at the end of each."""
+        """Runs so many rounds and returns time.perf_counter() at the end of each."""
 
     def weights(self) -> State:
         """The global model."""
 
 
 def serve(make: Callable[[Work], Peer]) -> None:
-    """Answer on stdout until stdin ends; whatever a library prints goes to stderr.
+    """Answers requests on stdout until stdin ends. Everything that a library prints goes to stderr.
 
-    A request is a number of rounds. WARM_UP more are run before them, and the time between the ends of rounds is what
-    counts, so that no peer's start-up, first allocation or first message is in its figure.
+    A request is a number of rounds. `WARM_UP` further rounds run before them, and only the time between the ends of
+    rounds counts. So no figure contains a peer's start-up, first allocation or first message.
     """
     work = Work(**json.loads(sys.argv[1]))
     with os.fdopen(os.dup(1), "w") as answers:
@@ -206,7 +206,7 @@ def serve(make: Callable[[Work], Peer]) -> None:
 
 @torch.no_grad()
 def report(work: Work, before: State, after: State) -> None:
-    """Say on stderr by how much the rounds moved the global model and its loss over all clients: is work done?"""
+    """Prints to stderr how far the rounds moved the global model and its loss, to show that they did real work."""
     model, data = network(work.model), clients(work.model, work.clients)
 
     def loss(state: State) -> float:
