@@ -108,6 +108,7 @@ class Places:
 
     @classmethod
     def of(cls, layout: Layout) -> "Places":
+        """The places of `layout`. Their neighbours are in the previous row, and in the previous line of an image."""
         parts, rows, columns = list[Any](), 0, 0
         for number, (_, shape) in enumerate(layout.compressed):
             size = int(np.prod(shape))

@@ -56,7 +56,7 @@ class Contender:
         """The share of an update that the contender sends, as its last answer says."""
 
     def rounds_per_second(self, rounds: int) -> float:
-        """Asks for so many rounds, and waits until they are done."""
+        """Asks for this number of rounds and waits until they are done."""
         assert self._process.stdin is not None
         print(rounds, file=self._process.stdin, flush=True)
         answer = self._answer()

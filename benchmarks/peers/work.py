@@ -173,7 +173,7 @@ class Peer(Protocol):
         """The share of an update that was sent so far."""
 
     def run(self, rounds: int) -> list[float]:
-        """Runs so many rounds and returns time.perf_counter() at the end of each."""
+        """Runs this number of rounds and returns time.perf_counter() at the end of each."""
 
     def weights(self) -> State:
         """The global model."""

@@ -85,6 +85,8 @@ class Claim:
 
 @dataclass(frozen=True)
 class Judged:
+    """A part with its interval and its verdict."""
+
     part: Part
     interval: Interval
     answer: Answer
@@ -113,6 +115,8 @@ class Judged:
 
 @dataclass(frozen=True)
 class Verdict:
+    """A claim with its verdict and its judged parts."""
+
     claim: Claim
     answer: Answer
     parts: Sequence[Judged]

@@ -47,6 +47,7 @@ class Level:
         return {key for table in tables for key in flat(table)} | ({"compression.k"} if self.follows else set())
 
     def layers(self, cell: Cell) -> list[Settings]:
+        """The settings of this level in `cell`, in the order in which they are merged."""
         return [self.settings, *(table for name, table in self.where.items() if name in cell.values())]
 
 
@@ -70,6 +71,7 @@ class Factor:
         return self.levels[self.names.index(name)]
 
     def only(self, names: Sequence[str]) -> "Factor":
+        """The factor with these levels only. A level that follows another one needs that one too."""
         chosen = [self.level(name) for name in names]
         for level in chosen:
             if level.follows and level.follows not in names:
@@ -98,9 +100,13 @@ class StudyJob(Protocol):
         """A digest of everything that the result depends on."""
         ...
 
-    def run(self, progress: Progress) -> Row: ...
+    def run(self, progress: Progress) -> Row:
+        """Runs the job to its end, from its last checkpoint if it has one."""
+        ...
 
-    def finished(self) -> Row | None: ...
+    def finished(self) -> Row | None:
+        """The row of the finished run, or None."""
+        ...
 
 
 MakeJob = Callable[[Trial, Row | None, Path, Path | None], StudyJob]

@@ -42,6 +42,7 @@ def write_page(paths: Sequence[Path], out: Path, studies: Studies) -> None:
 
 
 def sections_of(paths: Sequence[Path], studies: Studies) -> list[Section]:
+    """The sections of a page: one for each study or comparison, then one for each task of the single runs."""
     sections = []
     for path in paths:
         if not is_run(path):
@@ -62,7 +63,7 @@ def need_rows(path: Path, nothing: str) -> None:
     if (path / "study.json").exists():
         how = f"in a clone of the repository, convert its study.json with: {CONVERT} {path}"
         raise InputError(f"{path} was written by gammafl 0.1; {how}")
-    raise InputError(f"{path} holds {nothing}")
+    raise InputError(f"{path} holds {nothing}; give a directory that a command of gammafl wrote")
 
 
 def study_section(study: Study, rows: Rows) -> Section:
@@ -130,6 +131,7 @@ class Loaded:
 
 
 def load(path: Path) -> Loaded:
+    """Reads the run in the directory `path`, finished or not."""
     directory = RunDirectory(path)
     config, summary = directory.config(), directory.summary()
     try:

@@ -137,6 +137,7 @@ def diverged_table(rows: Rows) -> list[TextTable]:
 
 
 def verdict_table(study: Study, judged: Sequence[Verdict], rows: Rows, parts: int | None = None) -> TextTable:
+    """A table of claims with their verdicts and evidence: at most `parts` parts for each, or all of them."""
     lines = []
     for verdict in judged:
         texts = [part.text() for part in verdict.parts]

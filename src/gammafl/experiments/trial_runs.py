@@ -66,6 +66,7 @@ def training_job(trial: Trial, leader: Row | None, runs: Path, data_dir: Path | 
 
 
 def trial_config(trial: Trial) -> RunConfig:
+    """The configuration of `trial`: the settings of its task, then its own, and its seed."""
     return make_config(settings_of(trial.settings["task"]), trial.settings, {"seed": trial.seed})
 
 

@@ -38,7 +38,7 @@ MEASURED = {CONVEX: "f(x_T) − f*", SMOOTH: "mean of ‖∇f(x_t)‖²"}
 SLACK = 0.15
 """A slope counts as the rate if it is at most this much flatter, because runs are finite and noisy."""
 SETTLED = 3
-"""Slopes are fitted over so many of the largest lengths, where the start no longer counts."""
+"""Slopes are fitted over this number of the largest lengths, where the start no longer matters."""
 SLOPE = "slope of log error in log T"
 
 

@@ -65,6 +65,8 @@ class Saved:
 
 
 class TotalsFacts(Facts):
+    """The totals of all rounds up to a checkpoint."""
+
     uploads: Count
     kept: Count
     uplink_bytes: Count

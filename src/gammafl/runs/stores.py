@@ -39,7 +39,9 @@ class Store(Protocol):
         """A directory for residuals that do not fit into memory."""
         ...
 
-    def append(self, record: RoundRecord) -> None: ...
+    def append(self, record: RoundRecord) -> None:
+        """Adds the record of a round."""
+        ...
 
     def save(self, saved: Saved) -> None:
         """Saves a checkpoint of the run after its last record."""
@@ -49,7 +51,9 @@ class Store(Protocol):
         """All records of the run so far."""
         ...
 
-    def finish(self, plan: Plan, state: ServerState, summary: Summary) -> None: ...
+    def finish(self, plan: Plan, state: ServerState, summary: Summary) -> None:
+        """Keeps the results of the run, if the store outlives the process."""
+        ...
 
 
 class InMemory:
