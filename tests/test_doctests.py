@@ -8,10 +8,21 @@ import pytest
 
 import gammafl.config
 import gammafl.core
+import gammafl.experiments
 import gammafl.federated
 import gammafl.methods
+import gammafl.report
+import gammafl.runs
 
-ROOMS = (gammafl.core, gammafl.config, gammafl.methods, gammafl.federated)
+ROOMS = (
+    gammafl.core,
+    gammafl.config,
+    gammafl.methods,
+    gammafl.federated,
+    gammafl.report,
+    gammafl.runs,
+    gammafl.experiments,
+)
 MODULES = [f"{room.__name__}.{module.name}" for room in ROOMS for module in pkgutil.iter_modules(room.__path__)]
 
 

@@ -16,7 +16,7 @@ from gammafl.core.errors import not_installed
 Spec = dict[str, Any]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
-"""The palette of Okabe and Ito, which colour-blind readers can tell apart. Their yellow, too faint, is left out."""
+"""The palette of Okabe and Ito, which colour-blind readers can tell apart; without their yellow, which is too faint."""
 GREY = "#777777"
 MUTED = "#B5B5B5"
 DASHES = {"solid": [1, 0], "dash": [6, 4], "dot": [2, 3], "dashdot": [8, 3, 2, 3]}

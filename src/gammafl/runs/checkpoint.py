@@ -171,7 +171,7 @@ def load(directory: Path, plan: Plan, ledger: Path, say: Say) -> Saved | None:
 
 
 def _read(path: Path) -> Saved:
-    """The content of a file that is a checkpoint of some run, or one of `DAMAGED`."""
+    """Reads a file that is a checkpoint of some run. Any other file raises one of `DAMAGED`."""
     raw, tensors = tensor_files.read(path)
     facts = checked(CheckpointFacts, raw)
     residuals, uploads = Tensors(path, RESIDUAL), Tensors(path, LOST)

@@ -78,7 +78,7 @@ class RunDirectory:
         return True
 
     def _own_files(self, config: AnyConfig) -> dict[Path, str]:
-        """Where a digest is → the user's own file that it is of."""
+        """The file of each digest → the user's own file that it belongs to."""
         names = {} if isinstance(config, SimulationConfig) else own_files(config)
         return {self.path / f"{kind}.sha256": name for kind, name in names.items()}
 
@@ -92,8 +92,8 @@ class RunDirectory:
                 return make_simulation_config(table)
         if not text.startswith(HEADING):
             raise InputError(
-                f"the run in {self.path} is of gammafl 0.1, which had other settings for methods; choose another --out"
-                " to run it again, or read it with gammafl 0.1"
+                f"the run in {self.path} was written by gammafl 0.1, which had other settings for methods; choose"
+                " another --out to run it again, or read it with gammafl 0.1"
             )
         with _reading(self.config_file, "choose another --out"):
             return make_config(table)
@@ -207,7 +207,7 @@ def file_digest(name: str) -> bytes:
 
 @contextmanager
 def _reading(path: Path, advice: str) -> Iterator[None]:
-    """Makes an `InputError`, which names the file and the fix, of any error about the content of `path`."""
+    """Turns an error about the content of `path` into an `InputError` that names the file and the fix."""
     try:
         require_regular(path)
         yield

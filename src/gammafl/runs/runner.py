@@ -92,7 +92,7 @@ class Clock:
 
     @contextmanager
     def checkpointing(self) -> Iterator[None]:
-        """Sets when the next checkpoint is due. If it is slow, it is made less often: 5% of the time at most."""
+        """Sets when the next checkpoint is due. Checkpoints take at most 5% of the time, so slow ones are rarer."""
         began = time.perf_counter()
         yield
         ended = time.perf_counter()

@@ -128,7 +128,7 @@ def simulate(
 ) -> Result:
     """Trains a copy of `model` on `client_datasets`, one for each client, by Algorithm 1.
 
-    model           the module to train a copy of
+    model           the module; a copy of it is trained
     client_datasets  a Dataset or DataLoader for each client
     test_dataset    the Dataset or DataLoader for evaluations
     method          a value such as `gf.top_k(keep=0.01)`, or a name or expression such as "top-k"
