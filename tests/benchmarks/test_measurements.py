@@ -132,12 +132,12 @@ def test_a_contender_runs_the_rounds_it_is_asked_for(tmp_path: Path, monkeypatch
     table = simulate.table(work.Work("logistic", 4, 2, 5, 8, 1), tmp_path, 1, Silent())
     assert [row[0].split()[0] for row in table.rows] == ["gammafl", "plain"]
     assert all(float(row[1]) > 0 for row in table.rows)
-    assert "not here: pfl, flower (make peers)" in table.note
+    assert "not installed: pfl, flower (make peers)" in table.note
 
 
 def test_a_contender_that_fails_is_named() -> None:
     with (
-        pytest.raises(Exception, match="ended with 3"),
+        pytest.raises(Exception, match="ended with exit code 3"),
         simulate.started([sys.executable, "-c", "import sys; sys.exit(3)"], work.Work("logistic", 4, 2, 5, 8, 1)),
     ):
         pass
