@@ -6,7 +6,7 @@ RUNS ?= 200000
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo flower-demo test notebooks lint format browser docs docs-serve peers bench methods-cost methods-page reference-pages dist clean
+.PHONY: help demo flower-demo test notebooks lint format browser docs docs-serve paper peers bench methods-cost methods-page reference-pages dist clean
 .PHONY: lock locked audit versions campaigns campaign-fuzz campaign-kill campaign-soak campaign-faults campaign-apps campaign-atheris
 
 help:  ## show this list
@@ -86,6 +86,9 @@ format: .venv/dev  ## let ruff put things in order
 browser:  ## a Chromium for the tests of the HTML page, where there is none: Debian's, as root
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || \
 		{ apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium; }
+
+paper: .venv/train  ## what is missing of the paper's evaluation, into results/; days; MINUTES=170, JOBS=2, and can be stopped
+	$(BIN)/python -m tools.paper_runs $(MINUTES:%=--minutes %) $(JOBS:%=--jobs %)
 
 peers: .peers/ready  ## an environment with pfl-research and Flower, to be measured against
 
