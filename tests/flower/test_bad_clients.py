@@ -47,7 +47,7 @@ BAD: dict[str, tuple[Callable[[RecordDict], None], str]] = {
     "a term whose name would forge a line of the log": (with_terms(**{"x\nERROR\x1b[2J": 1}), "malformed"),
     "another protocol": (with_terms(protocol=1), "same version"),
     "malformed terms": (with_terms(number=-5), "malformed"),
-    "of another round": (with_terms(round=1), "round 1 in round"),
+    "of another round": (with_terms(round=1), "round 1 came in round"),
     "no metrics": (without("metrics"), "one MetricRecord"),
     "no weight": (with_metrics(**{"num-examples": 0}), "positive number"),
     "infinite weight": (with_metrics(**{"num-examples": float("inf")}), "positive number"),
