@@ -254,7 +254,7 @@ MISTAKES = {
     ),
     "classes": ("run logistic-mini --method ht --set partition.classes=11", "10 classes"),
     "value for a table": ("run logistic-mini --set stepsize=constant", "stepsize is a table"),
-    "value and keys": ("run logistic-mini --set partition=3 --set partition.classes=2", "either or"),
+    "value and keys": ("run logistic-mini --set partition=3 --set partition.classes=2", "only one of these"),
     "a kind as a key": ("run logistic-mini --set iid=1", "unknown key 'iid'"),
     "key of the kind": ("run logistic-mini --set stepsize.value=1", "for stepsize of kind inverse"),
     "no effect": ("run logistic-mini --method gamma-fedht:level=upload,alpha=2", "alpha has no effect at level"),

@@ -519,7 +519,7 @@ def test_anything_else_is_an_error_of_one_line(wrong: Any) -> None:
         ("13 B/upload", "top-k", "no upload fits into 13 bytes"),
         ("13 B/upload", "stc", "allow more"),
         ({2: "13 B/upload"}, "top-k", "no upload fits into 13 bytes"),
-        ({9: "1 kB/upload"}, "top-k", "a budget for client 9, and there are 4"),
+        ({9: "1 kB/upload"}, "top-k", "a budget for client 9, but there are 4"),
         ({"nobody": "1 kB/upload"}, "top-k", "budgets go by client"),
         ({1: "1 MB/run"}, "top-k", "of all clients"),
         (["1 kB/upload"], "top-k", "1 budgets for 4 clients"),

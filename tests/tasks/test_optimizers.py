@@ -213,7 +213,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     "no optimiser": (lambda params, lr: 5, "made a int that is no torch.optim.Optimizer"),
     "a rate of its own": (lambda params, lr: torch.optim.Adam(params, 1e-3), "must use the lr that it is given"),
     "no lr": (lambda params: torch.optim.Adam(params), "can't be made"),
-    "one that is made": (torch.optim.SGD([torch.zeros(1)], 0.1), "is made already"),
+    "one that is made": (torch.optim.SGD([torch.zeros(1)], 0.1), "is an optimizer, but"),
     "a number": (5, "optimizer is a int: give a class"),
 }
 
