@@ -109,6 +109,9 @@ class EF21(Shifts):
                   client's estimate
 
     There is no residual: what a message lacks is still missing in the estimate, so that the next message has it.
+
+    >>> EF21()
+    EF21(rate=1.0, server_half='sum')
     """
 
     rate: float = 1.0

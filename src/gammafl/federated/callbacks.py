@@ -86,6 +86,9 @@ class Run:
     directory     where the run stores its files: `out` of the simulator, `checkpoint` over Flower
     settings      the configuration as nested tables of plain values
     evaluations   returns the evaluations of finished rounds
+
+    >>> Run("mine", "top-k", rounds=10, local_steps=5).round
+    0
     """
 
     task: str
