@@ -4,21 +4,37 @@
 class GammaflError(Exception):
     """The base class of all errors that gammafl raises on purpose. The command line prints them as one line.
 
-    >>> from gammafl.methods.registry import resolve
+    >>> import gammafl as gf
     >>> try:
-    ...     resolve("topk")
-    ... except GammaflError as error:
+    ...     gf.method_named("topk")
+    ... except gf.GammaflError as error:
     ...     type(error).__name__
     'InputError'
     """
 
 
 class InputError(GammaflError, ValueError):
-    """A wrong argument, setting or file. It is also a `ValueError`."""
+    """A wrong argument, setting or file. It is also a `ValueError`.
+
+    >>> import gammafl as gf
+    >>> try:
+    ...     gf.ef_sign(scope="layer")
+    ... except gf.InputError as error:
+    ...     print(error)
+    scope must be 'global' or 'tensor', got 'layer'
+    """
 
 
 class WireError(GammaflError, ValueError):
-    """A message or an upload that is malformed or not allowed: see docs/wire-format.md."""
+    """A message or an upload that is malformed or not allowed: see docs/wire-format.md.
+
+    >>> import gammafl as gf
+    >>> try:
+    ...     gf.decode(b"no")
+    ... except gf.WireError as error:
+    ...     print(error)
+    2 bytes are shorter than the header of any message
+    """
 
 
 class DivergedError(GammaflError, ArithmeticError):
