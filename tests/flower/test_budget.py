@@ -165,7 +165,7 @@ def test_a_node_with_a_budget_that_is_none_says_so(tmp_path: Path) -> None:
     [
         ({"budget": "13 B/upload"}, "no upload fits into 13 bytes"),
         ({"budget": "1 MB/run", "method": "fedavg"}, "use gamma-fedht, top-k or similar"),
-        ({"budget": "64 kb/upload"}, "'kb' is no unit"),
+        ({"budget": "64 kb/upload"}, "'kb' is not a unit"),
         ({"budget": "1 kB/s, 3 s/round"}, "leave out s/round"),
         ({"budget": "1 kB/run"}, "allow more"),
     ],
