@@ -30,25 +30,25 @@ test: .venv/dev  ## the test suite
 notebooks: .venv/dev  ## runs the notebooks of examples/notebooks, with their outputs; two minutes
 	$(BIN)/python -m tools.notebooks
 
-campaigns: .venv/dev  ## all that need no download, in less than an hour; writes the table of docs/reliability.md
+campaigns: .venv/dev  ## all campaigns without a download, in less than an hour; writes the table of docs/reliability.md
 	$(BIN)/python -m tests.campaigns
 
 campaign-fuzz: .venv/dev  ## ten million inputs for the decoder
 	$(BIN)/python -m tests.campaigns.fuzz
 
-campaign-kill: .venv/dev  ## runs and ServerApps killed at 200 random instants: they go on, byte for byte
+campaign-kill: .venv/dev  ## kills runs and ServerApps at 200 random times: they continue, byte for byte
 	$(BIN)/python -m tests.campaigns.kill
 
 campaign-soak: .venv/dev  ## 120,000 rounds in one process: memory, open files, ledger
 	$(BIN)/python -m tests.campaigns.soak
 
-campaign-faults: .venv/dev  ## accuracy where 30% of the uploads fail
+campaign-faults: .venv/dev  ## accuracy if 30% of the uploads fail
 	$(BIN)/python -m tests.campaigns.faults
 
 campaign-apps: .venv/dev  ## apps with the two lines and without: progress and bytes, the tables of docs/apps.md
 	$(BIN)/python -m tests.campaigns.apps
 
-campaign-atheris:  ## the decoder under a fuzzer that sees what it reaches; RUNS=200000
+campaign-atheris:  ## tests the decoder with a coverage-guided fuzzer; RUNS=200000
 	@test -x .atheris/bin/python || { $(PYTHON) -m venv .atheris && \
 		.atheris/bin/python -m pip install --disable-pip-version-check -q -c constraints.txt atheris numpy numba; }
 	PYTHONPATH=src .atheris/bin/python -m tests.campaigns.atheris_decoder -runs=$(RUNS)
@@ -56,13 +56,13 @@ campaign-atheris:  ## the decoder under a fuzzer that sees what it reaches; RUNS
 versions: .venv/dev  ## the oldest and newest supported versions of numpy, numba, torch, flwr; downloads much
 	$(BIN)/python -m tests.campaigns.versions
 
-lock: .venv/dev  ## requirements.lock anew, from constraints.txt
+lock: .venv/dev  ## makes requirements.lock again, from constraints.txt
 	@head -2 requirements.lock > build-lock.txt
 	$(BIN)/uv pip compile -q pyproject.toml --extra dev -c constraints.txt --generate-hashes --no-emit-package torch \
 		--no-header --no-annotate --python-version 3.11.5 $(LOCK_OPTIONS) >> build-lock.txt
 	@mv build-lock.txt requirements.lock
 
-locked:  ## .venv from requirements.lock: every file's hash is checked, torch's alone is not
+locked:  ## .venv from requirements.lock: every file's hash is checked, except torch's
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --disable-pip-version-check -q --require-hashes --no-deps -r requirements.lock
 	$(PIP) torch
@@ -79,24 +79,24 @@ lint: .venv/dev  ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: .venv/dev  ## let ruff put things in order
+format: .venv/dev  ## formats the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-browser:  ## a Chromium for the tests of the HTML page, where there is none: Debian's, as root
+browser:  ## installs a Chromium for the tests of the HTML page if there is none: Debian's, as root
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || \
 		{ apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium; }
 
-paper: .venv/train  ## what is missing of the paper's evaluation, into results/; days; MINUTES=170, JOBS=2, and can be stopped
+paper: .venv/train  ## runs what is missing of the paper's evaluation, into results/; takes days, can be stopped; MINUTES=170, JOBS=2
 	$(BIN)/python -m tools.paper_runs $(MINUTES:%=--minutes %) $(JOBS:%=--jobs %)
 
-peers: .peers/ready  ## an environment with pfl-research and Flower, to be measured against
+peers: .peers/ready  ## an environment with pfl-research and Flower, for the comparison in benchmarks
 
-bench: .venv/train .peers/ready  ## every measurement of docs/performance.md; an hour on two idle cores
+bench: .venv/train .peers/ready  ## all measurements of docs/performance.md; an hour on two idle cores
 	@for what in compress wire density simulate parts gpt2 growth scale start; do \
 		$(BIN)/python -m benchmarks $$what | tee benchmarks/output/$$what.txt || exit 1; done
 
-methods-cost: .venv/dev  ## what every method costs, measured; some minutes on an idle core; then docs/methods.md
+methods-cost: .venv/dev  ## measures the cost of every method, some minutes on an idle core; then writes docs/methods.md
 	$(BIN)/python -m benchmarks methods --out benchmarks/output/methods.json
 	$(BIN)/python -m tools.methods_page
 
@@ -107,10 +107,10 @@ reference-pages: .venv/dev  ## docs/cli.md from the commands, docs/configuration
 	$(BIN)/python -m tools.cli_page
 	$(BIN)/python -m tools.configuration_page
 
-docs: .venv/docs  ## the site, in build/site; a broken link or a page that is not listed is an error
+docs: .venv/docs  ## builds the site in build/site; a broken link or a page that is not listed is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
-docs-serve: .venv/docs  ## the site on this machine, built again at each change
+docs-serve: .venv/docs  ## serves the site on this machine, and builds it again after each change
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 dist: .dist/ready  ## wheel and source distribution in dist/: checked, installed without extras and with each, and used; eight minutes

@@ -2,8 +2,8 @@
 
 python examples/algorithm1.py
 
-`gf.simulate` computes the same: tests/test_algorithm1.py. Line numbers are the paper's. Where the paper contradicts
-itself, as in the sign of Δ, docs/deviations.md says how it is read.
+`gf.simulate` computes the same: tests/test_algorithm1.py checks it. Line numbers are the paper's. If the paper
+contradicts itself, as in the sign of Δ, docs/deviations.md says which version is used.
 """
 # ruff: noqa: N803, N806 (E, S and T are the paper's names)
 
@@ -36,8 +36,8 @@ def gamma_fedht(x, p, gradient, pick, gamma, lambda_0, T, E, alpha=1.0):
             sent = {}
             for i in S:
                 wanted = e[i] + (x - local[i])
-                sent[i] = np.where(np.abs(wanted) > threshold, wanted, 0)  # line 12: what is large is sent,
-                e[i] = wanted - sent[i]  # line 13: the rest is remembered
+                sent[i] = np.where(np.abs(wanted) > threshold, wanted, 0)  # line 12: large entries are sent,
+                e[i] = wanted - sent[i]  # line 13: the rest is kept
             x = x - n / len(S) * sum(p[i] * sent[i] for i in S)  # line 19: the server's update
             yield t + 1, x, sent
 

@@ -1,4 +1,4 @@
-"""gammafl as a library: a model in, bytes out, the other half on the server; and your own model in the simulator.
+"""gammafl as a library: a client and a server without a framework, and your own model in the simulator.
 
 python examples/library.py
 """

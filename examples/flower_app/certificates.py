@@ -1,6 +1,6 @@
-"""Keys and certificates for a deployment on one machine: an authority, a server, and a key pair a SuperNode.
+"""Keys and certificates for a deployment on one machine: an authority, a server, and a key pair for each SuperNode.
 
-On real machines the same files come from the operator's own authority; see docs/deploy.md.
+In a real deployment, the operator's own authority makes these files; see docs/deploy.md.
 """
 
 import os
@@ -18,7 +18,7 @@ VALID = timedelta(days=1)
 
 
 def write_certificates(folder: Path) -> None:
-    """ca.crt, server.crt and server.key, for localhost and 127.0.0.1; the authority's own key is not kept."""
+    """ca.crt, server.crt and server.key, for localhost and 127.0.0.1. The authority's own key is not stored."""
     authority_key, server_key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
     authority, server = _name("gammafl demo authority"), _name("localhost")
     root = (
@@ -83,6 +83,6 @@ def _usage(signs_certificates: bool) -> x509.KeyUsage:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """For the owner's eyes only."""
+    """Writes a file that only its owner can read."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(content)

@@ -19,7 +19,7 @@ APP = Path(__file__).parent
 NODES, ROUNDS, ROUND_SECONDS = 3, 6, 90
 VICTIM, KILLED_IN_ROUND = 1, 3
 RUN_SECONDS = 600
-"""For a run of `ROUNDS`; a longer one has as much more."""
+"""The time limit of a run of `ROUNDS` rounds; a run of more rounds has proportionally more."""
 
 console = Console(highlight=False)
 began = time.monotonic()
@@ -31,7 +31,7 @@ def say(text: str) -> None:
 
 @dataclass
 class Run:
-    """One run of the app, followed as it goes."""
+    """One run of the app, whose progress is shown."""
 
     deployment: Deployment
     name: str
@@ -39,7 +39,7 @@ class Run:
     kill: bool = False
     rounds: int = ROUNDS
     settings: dict[str, Any] = field(default_factory=dict)
-    """Of the app, beside those that the demo gives it."""
+    """Settings of the app, in addition to the demo's own."""
 
     shown: int = 0
     sockets: tuple[int, int] = (0, 0)
@@ -65,7 +65,7 @@ class Run:
         self.sockets = self.deployment.traffic()
 
     def follow(self) -> None:
-        """Shows what is new, and kills a SuperNode when its time has come."""
+        """Shows new rounds, and kills a SuperNode in round `KILLED_IN_ROUND`."""
         lines = read_lines(self.out / "rounds.jsonl")
         for line in lines[self.shown :]:
             if "accuracy" not in line:
@@ -90,7 +90,7 @@ class Run:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Whole lines only: another process writes."""
+    """The complete lines of a file that another process writes."""
     text = path.read_text() if path.exists() else ""
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
@@ -122,7 +122,7 @@ def table(plain: Run, small: Run, restarts: int) -> Table:
 
 
 def check_ledger(small: Run) -> None:
-    """Two measurements of the same bytes: what the strategy accepted, and what came through the grid."""
+    """Compares two measurements of the same bytes: what the strategy accepted, and what the grid passed on."""
     accepted = sum(line["uplink_bytes"] for line in read_lines(small.out / "ledger.jsonl"))
     arrived = small.total("uplink_bytes")
     if accepted != arrived:

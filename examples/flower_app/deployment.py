@@ -3,9 +3,9 @@
 with Deployment(directory, nodes=3) as deployment:
     deployment.run(app, {"num-server-rounds": 3}, seconds=300)
 
-Whatever happens, nothing stays: all processes carry a mark in their environment, and a guard, a process of its own,
-ends whatever carries the mark as soon as this process lets go of the guard's input, be it by the end of the block, by
-an exception, or by dying. (Where there is no /proc, Flower's own watch over parents has to do.)
+No process stays after the block. All processes have a mark in their environment. A guard process ends all processes
+with the mark as soon as its input is closed: at the end of the block, after an exception, or when this process dies.
+(Without /proc, Flower's own check of parent processes must be enough.)
 """
 
 import json
@@ -32,14 +32,14 @@ from gammafl import Link
 MARK = "GAMMAFL_DEPLOYMENT"
 START_SECONDS = 120
 RESTART_SECONDS = 5
-"""Between two starts of one SuperNode, as a service manager would wait."""
+"""The time between two starts of one SuperNode, as with a service manager."""
 
 CONNECTION = "deployment"
 """The name of the SuperLink in Flower's configuration."""
 
 
 class DeploymentError(RuntimeError):
-    """Something did not start, ended, or took too long; says the last lines of its log."""
+    """A process did not start, ended, or took too long. The message has the last lines of its log."""
 
 
 @dataclass
@@ -63,18 +63,18 @@ class SuperNode:
 
     @property
     def up(self) -> bool:
-        """The SuperLink has let it in since its last start."""
+        """Whether the SuperLink has accepted it since its last start."""
         return not self.dead and b"SuperNode ID: " in self.log.read_bytes()[self.log_start :]
 
     def kill(self) -> None:
-        """SIGKILL to it and to the processes that it started."""
+        """Sends SIGKILL to it and to the processes that it started."""
         if self.process is not None and not self.dead:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
 
 class Deployment:
-    """SuperLink and SuperNodes, all files in `directory`: keys, logs, Flower's homes, the clients' states."""
+    """A SuperLink and SuperNodes. `directory` has all files: keys, logs, Flower's homes, the clients' states."""
 
     def __init__(self, directory: Path, nodes: int, environment: Mapping[str, str] | None = None) -> None:
         self.directory = directory.absolute()
@@ -108,7 +108,7 @@ class Deployment:
         self._stack.close()
 
     def _end(self) -> None:
-        """All processes of ours are gone when this returns."""
+        """Ends all processes of the deployment."""
         for process in self._processes:
             if process.poll() is None:
                 with suppress(ProcessLookupError):
@@ -122,7 +122,7 @@ class Deployment:
         return self.directory / f"{name}.log"
 
     def start(self, name: str, *command: str, home: str = "home") -> "subprocess.Popen[bytes]":
-        """`command` of this environment in a process group of its own; its output goes to `name`.log."""
+        """Starts `command` of this environment in its own process group. Its output goes to `name`.log."""
         (self.directory / home).mkdir(exist_ok=True)
         variables = os.environ | {
             MARK: self.mark,
@@ -147,7 +147,7 @@ class Deployment:
         return process
 
     def flwr(self, *command: str, seconds: float = START_SECONDS) -> dict[str, Any]:
-        """What `flwr COMMAND --format json` says."""
+        """The result of `flwr COMMAND --format json`."""
         name = f"flwr-{command[0]}"
         log_start = self.log_file(name).stat().st_size if self.log_file(name).exists() else 0
         process = self.start(name, "flwr", *command, "--format", "json")
@@ -166,7 +166,7 @@ class Deployment:
         self.start_link()
 
     def start_link(self) -> None:
-        """At its port, with what its database has: once more, if it died."""
+        """Starts the SuperLink at its port with its database; again, if it died."""
         (self.directory / "home").mkdir(exist_ok=True)
         (self.directory / "home" / "config.toml").write_text(
             f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "127.0.0.1:{self.port}"\n'
@@ -181,7 +181,7 @@ class Deployment:
         self._wait("superlink", lambda: _answers(f"https://127.0.0.1:{self.port}/health", trusted), START_SECONDS)
 
     def start_node(self, node: SuperNode) -> None:
-        """Once more, under the same key."""
+        """Starts a SuperNode, with the same key each time."""
         node.log_start = node.log.stat().st_size if node.log.exists() else 0
         node.starts += 1
         node.started = time.monotonic()
@@ -195,8 +195,8 @@ class Deployment:
     def restart_dead(self) -> None:
         """Starts every SuperNode that does not run, at most every few seconds.
 
-        A SuperNode that was killed is let in again only when the SuperLink has missed its heartbeats for long enough,
-        up to a minute after its last one; until then each start ends with an error.
+        The SuperLink accepts a killed SuperNode again only after it has missed its heartbeats for some time, up to a
+        minute after the last one. Until then, each start ends with an error.
         """
         for node in self.nodes:
             if node.dead and time.monotonic() > node.started + RESTART_SECONDS:
@@ -205,12 +205,12 @@ class Deployment:
     # --- the SuperNodes' network --------------------------------------------------------------------------
 
     def traffic(self) -> tuple[int, int]:
-        """Bytes on the sockets of all SuperNodes, up and down, since the last time."""
+        """Bytes on the sockets of all SuperNodes, up and down, since the last call."""
         ups, downs = zip(*(relay.reset() for relay in self.relays), strict=True)
         return sum(ups), sum(downs)
 
     def shape(self, link: Link | None) -> None:
-        """From now on each SuperNode has `link` to the SuperLink, for itself."""
+        """From now on, each SuperNode has its own `link` to the SuperLink."""
         for relay in self.relays:
             relay.shape(link)
 
@@ -219,7 +219,7 @@ class Deployment:
     def run(
         self, app: Path, config: Mapping[str, Any], seconds: float, each: Callable[[], object] = lambda: None
     ) -> Path:
-        """`flwr run` to its end, with dead SuperNodes restarted and `each` called all the while; the run's log."""
+        """Waits for the end of `flwr run`. Restarts dead SuperNodes and calls `each` meanwhile. Returns its log."""
         self.runs += 1
         name = f"run-{self.runs}"
         settings = self.directory / f"{name}.toml"
@@ -242,7 +242,7 @@ class Deployment:
         return self.log_file(name)
 
     def wait_for_nodes(self, seconds: float = START_SECONDS) -> None:
-        """Until the SuperLink has let all of them in."""
+        """Waits until the SuperLink has accepted all SuperNodes."""
 
         def all_up() -> bool:
             self.restart_dead()
@@ -251,7 +251,7 @@ class Deployment:
         self._wait("node-0" if self.nodes else "superlink", all_up, seconds)
 
     def _wait(self, name: str, ready: Callable[[], bool], seconds: float) -> None:
-        """Until `ready`; an error with the tail of `name`'s log if that takes too long or the SuperLink dies."""
+        """Waits until `ready`. An error with the end of `name`'s log if that takes too long or the SuperLink dies."""
         deadline = time.monotonic() + seconds
         while not ready():
             if self.link.poll() is not None:
@@ -280,7 +280,7 @@ def _answers(address: str, trusted: ssl.SSLContext) -> bool:
 
 
 def marked(mark: str) -> list[int]:
-    """The processes that carry `mark`."""
+    """The processes with `mark` in their environment."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):
@@ -290,7 +290,7 @@ def marked(mark: str) -> list[int]:
 
 
 def guard(mark: str) -> None:
-    """Waits for the end of its input, then ends all that carries `mark`."""
+    """Waits until its input is closed, then ends all processes with `mark`."""
     for stop in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(stop, signal.SIG_IGN)
     sys.stdin.buffer.read()

@@ -1,10 +1,10 @@
-"""`make flower-demo LINK=1mbit`: the app of this directory over links that are thin, with gammafl and without.
+"""`make flower-demo LINK=1mbit`: the app of this directory over slow links, with gammafl and without.
 
 python thin_link.py LINK [DIRECTORY]      # keys, logs, states, result.json, picture.png; build/flower-link by default
 
-Each SuperNode has a relay of its own, which lets no more through than the link does. Four runs: gammafl and FedAvg at
-full speed, for what a round of each takes apart from the link, and on the link. The virtual clock of `gammafl run
---link` gets these constants and the measured bytes of each message, and is compared with the real one.
+Each SuperNode has its own relay, which limits the speed to that of the link. There are four runs: gammafl and FedAvg,
+each at full speed and on the link. At full speed, a round's time without the link is measured. The virtual clock of
+`gammafl run --link` gets this constant and the measured bytes of each message, and is compared with the real clock.
 """
 
 import json
@@ -25,22 +25,22 @@ from gammafl.federated.link import break_even, round_seconds
 
 ROUNDS, CONSTANT_ROUNDS = 12, 6
 METHOD, KEEP, DOWNLINK = "gamma-fedht:values=f16", 0.1, "gamma-fedht:values=f16,keep=0.2"
-"""What reaches an accuracy in about as many rounds as FedAvg does here; ternary values take more rounds. The way down
-keeps more: it adds up what three clients sent."""
+"""Settings that need about as many rounds as FedAvg here; ternary values need more. The downlink keeps more than the
+uplink, since the model's change is the sum of three uploads."""
 
 POLL_SECONDS = 0.25
-"""Flower's server looks for replies every 3 s; rounds would last multiples of that, and hide what the link takes."""
+"""Flower's server checks for replies every 3 s. Rounds would take a multiple of that, which hides the link's time."""
 
 SLOWEST = 250_000
-"""Bits a second. Flower gives a request 30 s, and the largest tensor has 803 kB, which takes 26 s."""
+"""The slowest link, in bits per second. A request of Flower has 30 s, and the largest tensor of 803 kB takes 26 s."""
 
 BELOW = 0.01
-"""The accuracy to be reached is this much below the lower one of the two last ones."""
+"""The target accuracy is this much below the lower of the two final accuracies."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """What a run reached when: one number a round of each, from the first round on."""
+    """The accuracy and the time of a run: one number each per round, from the first round on."""
 
     name: str
     accuracy: list[float]
@@ -51,10 +51,10 @@ class Curve:
     socket_up_bytes: int
     socket_down_bytes: int
     compress_seconds: float
-    """Of a client in a round, the median."""
+    """A client's seconds for compression in a round, the median."""
 
     server_seconds: float
-    """Of the strategy in a round."""
+    """The strategy's seconds in a round."""
 
     def to(self, target: float, seconds: list[float]) -> float | None:
         """Seconds to the first round whose accuracy is at least `target`."""
@@ -62,7 +62,7 @@ class Curve:
 
 
 def curve(run: Run, link: Link | None) -> Curve:
-    """From what the run wrote; `link` has the constant of a round as its compute time."""
+    """The curve from the files of a run. `link` has the constant time of a round as its compute time."""
     lines = read_lines(run.out / "rounds.jsonl")
     start, *reached = (line for line in lines if "accuracy" in line)
     sent = [line for line in lines if "accuracy" not in line]
@@ -91,12 +91,12 @@ def steps(seconds: list[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The two runs on the link, and what the comparison of the clocks comes to."""
+    """The two runs on the link, and the comparison of the clocks."""
 
     link: str
     plain_constant_seconds: float
     small_constant_seconds: float
-    """What a round takes apart from the link: Flower, training, evaluation, and compression where there is one."""
+    """A round's seconds without the link: Flower, training, evaluation, and compression if there is any."""
 
     plain: Curve
     small: Curve
@@ -107,7 +107,7 @@ class Outcome:
 
     @property
     def saved(self) -> tuple[float, float]:
-        """Seconds from FedAvg to gammafl, all rounds: measured, and by the virtual clock."""
+        """The seconds that gammafl saves in all rounds: measured, and by the virtual clock."""
         real, virtual = (
             getattr(self.plain, clock)[-1] - getattr(self.small, clock)[-1]
             for clock in ("real_seconds", "virtual_seconds")
@@ -116,12 +116,12 @@ class Outcome:
 
     @property
     def extra_seconds(self) -> float:
-        """What compression costs in a round, on a client and on the server."""
+        """The seconds for compression in a round, on a client and on the server."""
         return self.small.compress_seconds + self.small.server_seconds - self.plain.server_seconds
 
     @property
     def saved_bytes(self) -> float:
-        """Of a client in a round, both directions."""
+        """The bytes that a client saves in a round, both directions together."""
         both = [run.up_bytes + run.down_bytes for run in (self.plain, self.small)]
         return (both[0] - both[1]) / NODES / len(self.plain.accuracy)
 
@@ -163,7 +163,7 @@ def table(outcome: Outcome) -> Table:
 
 
 def draw(outcome: Outcome, path: Path) -> None:
-    """Accuracy over seconds, on both clocks."""
+    """Draws accuracy over seconds, on both clocks."""
     import altair
 
     rows = [

@@ -1,6 +1,6 @@
-"""A relay between a SuperNode and the SuperLink: it counts the bytes on the sockets, and can make the link thin.
+"""A relay between a SuperNode and the SuperLink: it counts the bytes on the sockets, and can slow the link down.
 
-TLS goes through unchanged, so that what is counted is what a network card would see, less TCP's and IP's headers.
+TLS passes unchanged. So the relay counts the bytes of a network card, without the headers of TCP and IP.
 """
 
 import socket
@@ -13,19 +13,19 @@ from typing import Self
 from gammafl import Link
 
 SLICE = 1 << 12
-"""Bytes that are passed on at a time: 33 ms at 1 Mbit/s."""
+"""The most bytes that are passed on at a time: 33 ms at 1 Mbit/s."""
 
 ON_THE_WAY = 1024
-"""Slices of one connection and direction that are on the way at the most: 4 MB. Then the relay stops to read."""
+"""The most slices of one connection and direction on the way: 4 MB. With more, the relay stops reading."""
 
 BURST_SECONDS = 0.02
-"""What a bucket has saved up at the most when nothing was sent. Without it, waking up late would cost speed."""
+"""The most seconds that an idle bucket saves. Without this, a thread that wakes up late would lose speed."""
 
 WAKE_SECONDS = 0.2
 
 
 class Bucket:
-    """One direction of a thin link, for all connections that share it: a token bucket, told what time it is.
+    """One direction of a thin link, for all connections that share it: a token bucket that is given the time.
 
     >>> bucket = Bucket(bits_per_second=8000)
     >>> [round(bucket.leaves(now, size=1000), 2) for now in (0.0, 0.5, 100.0)]
@@ -38,7 +38,7 @@ class Bucket:
         self._lock = threading.Lock()
 
     def leaves(self, now: float, size: int) -> float:
-        """When the last of `size` bytes has left that are there at `now`."""
+        """The time at which the last of `size` bytes has left, if they arrive at `now`."""
         with self._lock:
             self._free = max(self._free, now - BURST_SECONDS) + 8 * size / self.bits_per_second
             return self._free
@@ -62,14 +62,14 @@ class Forwarder:
         self._thread.start()
 
     def shape(self, link: Link | None) -> None:
-        """From now on all connections together have this link; None: as fast as it goes."""
+        """From now on, all connections together have this link. None: full speed."""
         with self._lock:
             self._latency = link.latency_seconds if link else 0.0
             rates = {"up": link.up_bits_per_second, "down": link.down_bits_per_second} if link else {}
             self._buckets = {direction: Bucket(rate) for direction, rate in rates.items()}
 
     def reset(self) -> tuple[int, int]:
-        """What went up and down since the last time."""
+        """The bytes up and down since the last call."""
         with self._lock:
             counted, self.up, self.down = (self.up, self.down), 0, 0
         return counted
@@ -112,7 +112,7 @@ class Forwarder:
             outer.close()
 
     def _pump(self, source: socket.socket, sink: socket.socket, direction: str) -> None:
-        """Reads no faster than the link; what has left arrives a latency later, by a thread of its own."""
+        """Reads at the speed of the link. Another thread delivers the bytes after the latency."""
         way: Queue[tuple[float, bytes]] = Queue(ON_THE_WAY)
         arriving = threading.Thread(target=self._deliver, args=(way, source, sink, direction), daemon=True)
         arriving.start()
@@ -135,7 +135,7 @@ class Forwarder:
         while (arrival := way.get())[1]:
             due, data = arrival
             if broken:
-                continue  # until the reader has noticed
+                continue  # until the reader notices it
             self._wait_until(due)
             try:
                 sink.sendall(data)
@@ -144,15 +144,15 @@ class Forwarder:
             except OSError:
                 broken = True
                 _shut(source)
-        _shut(sink, socket.SHUT_WR)  # the other direction may have more to say
+        _shut(sink, socket.SHUT_WR)  # the other direction may still send
 
     def _wait_until(self, moment: float) -> None:
-        """Or until the relay closes."""
+        """Waits until `moment`, or until the relay closes."""
         if (seconds := moment - time.monotonic()) > 0:
             self._closing.wait(seconds)
 
 
 def _shut(each: socket.socket, how: int = socket.SHUT_RDWR) -> None:
-    """Wakes whoever waits for it; closing alone would not."""
+    """Wakes threads that wait for the socket; to close it would not wake them."""
     with suppress(OSError):
         each.shutdown(how)

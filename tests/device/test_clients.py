@@ -101,7 +101,7 @@ def test_a_copy_is_made_where_it_is_asked_for(device: torch.device) -> None:
 def test_a_tensor_on_a_device_needs_a_word_where_the_client_was_made_for_the_host(device: torch.device) -> None:
     vector = torch.ones(6, device=device)
     server, client = gf.Server("top-k:k=2", SCHEDULE, like=6), gf.Client("a", "top-k:k=2", like=6)
-    with pytest.raises(gf.InputError, match=r"before is on .*, and client a compresses on the host: give gf.Client"):
+    with pytest.raises(gf.InputError, match=r"before is on .*, but client a compresses on the host: give gf.Client"):
         client.encode(vector, vector - 1, server.offer("a"))
 
 

@@ -433,7 +433,7 @@ def test_a_server_refuses_what_is_longer_than_its_cap() -> None:
     server = gf.Server(method, gf.Schedule(0.1, 10), like=500, budget="100 B/upload")
     offer = server.offer("a").model_copy(update={"payload_bytes": None})
     upload = gf.Client("a", method, like=500).encode(model, model - optimiser_like("sgd", 500, 0), offer)
-    with pytest.raises(gf.WireError, match="bytes where 100 are allowed"):
+    with pytest.raises(gf.WireError, match="bytes, but 100 are allowed"):
         server.accept("a", upload)
 
 
@@ -519,11 +519,11 @@ def test_anything_else_is_an_error_of_one_line(wrong: Any) -> None:
         ("13 B/upload", "top-k", "no upload fits into 13 bytes"),
         ("13 B/upload", "stc", "allow more"),
         ({2: "13 B/upload"}, "top-k", "no upload fits into 13 bytes"),
-        ({9: "1 kB/upload"}, "top-k", "a budget for client 9, and there are 4"),
+        ({9: "1 kB/upload"}, "top-k", "a budget for client 9, but there are 4"),
         ({"nobody": "1 kB/upload"}, "top-k", "budgets go by client"),
-        ({1: "1 MB/run"}, "top-k", "of all clients"),
+        ({1: "1 MB/run"}, "top-k", "for all clients"),
         (["1 kB/upload"], "top-k", "1 budgets for 4 clients"),
-        ("1 MB/run", "fedavg", "use gamma-fedht, top-k or their like"),
+        ("1 MB/run", "fedavg", "use gamma-fedht, top-k or similar"),
         ("1000 B/run", "top-k", "40 rounds of 2 uploads take up to"),
         ("2 kB/s", "top-k", '"2000 B/s, 30 s/round"'),
         ({0: "2 kB/s"}, "top-k", "30 s/round"),
@@ -538,11 +538,11 @@ def test_an_impossible_budget_is_an_error_at_the_start(budgets: Any, method: str
 def test_tensors_that_travel_whole_must_fit() -> None:
     like = {"weight": np.zeros(1000, np.float32)}
     layout = gf.Layout.of({"weight": (1000,)}, {"statistics": (100,)})
-    with pytest.raises(gf.InputError, match="100 values travel whole"):
+    with pytest.raises(gf.InputError, match="100 values are sent whole"):
         hard.require_possible(gf.stc(), layout, Limits(payload_bytes=300))
     with pytest.raises(gf.InputError, match="leave out s/round"):
         gf.Server(gf.stc(), SCHEDULE, like, budget="1 kB/s, 3 s/round")
-    with pytest.raises(gf.InputError, match="of an upload"):
+    with pytest.raises(gf.InputError, match="per upload"):
         gf.Client("a", gf.stc(), like, budget="1 MB/run")
 
 

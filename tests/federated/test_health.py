@@ -44,9 +44,9 @@ GOOD: dict[str, list[list[Sent]]] = {
 BAD: dict[str, tuple[gf.Method, list[list[Sent]], str]] = {
     "empty below a threshold": (gf.hard_threshold(threshold=1.0), [[Sent(0.0)] * 3] * 4, 'use level="upload"'),
     "empty since updates are zero": (TOP, [[Sent(0.0)] * 3], "does the training change the model"),
-    "too much": (RUN, [[Sent(0.021)] * FIRST] * 3, "keep 2.10% of the entries on average, where 1.00% are planned"),
+    "too much": (RUN, [[Sent(0.021)] * FIRST] * 3, "keep 2.10% of the entries on average, but 1.00% are planned"),
     "too little": (TOP, [[Sent(0.004)] * FIRST] * 3, "a smaller keep"),
-    "old residuals": (TOP, [[sized(250.0)] * REPORTS] * 3, "clients hold back 250 times an update"),
+    "old residuals": (TOP, [[sized(250.0)] * REPORTS] * 3, "residuals are 250 times as large as an update"),
 }
 
 

@@ -220,7 +220,7 @@ def test_the_state_outlives_the_process_and_forged_ones_are_refused() -> None:
         with pytest.raises(gf.InputError, match="the stored norms can't be used"):
             LearntNorm(LEARNT).restore({**(norms.state() or {}), **bad})
     for limits, saved in ((LEARNT, None), (gf.Limits(), norms.state())):
-        with pytest.raises(gf.InputError, match="of other limits"):
+        with pytest.raises(gf.InputError, match="belong to other limits"):
             LearntNorm(limits).restore(saved)
 
 

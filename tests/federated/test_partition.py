@@ -92,9 +92,9 @@ def test_a_small_concentration_is_more_skewed_than_a_large_one() -> None:
     ("settings", "clients", "problem"),
     [
         (LabelPartition(classes=11), 10, "classes=11"),
-        (LabelPartition(classes=1), 6, "nobody would hold"),
-        (LabelPartition(classes=1, scheme="equal"), 6, "nobody would hold"),
-        (LabelPartition(classes=3, scheme="cyclic"), 7, r"nobody would hold the label\(s\) \[9\]"),
+        (LabelPartition(classes=1), 6, "no client would hold"),
+        (LabelPartition(classes=1, scheme="equal"), 6, "no client would hold"),
+        (LabelPartition(classes=3, scheme="cyclic"), 7, r"no client would hold the label\(s\) \[9\]"),
         (IidPartition(), 1201, "too few"),
         (DirichletPartition(concentration=1e-3), 200, "concentration"),
     ],

@@ -180,7 +180,7 @@ def test_every_upload_counts_the_same_and_only_those_who_were_asked() -> None:
     server = gf.Server(gf.fedavg(), SCHEDULE, like=4, privacy=PRIVACY)
     model, client = np.zeros(4, np.float32), gf.Client("a", gf.fedavg(), like=4)
     upload = client.encode(model, model, server.offer("a"))
-    with pytest.raises(gf.InputError, match="every upload counts the same"):
+    with pytest.raises(gf.InputError, match="all uploads have the same weight"):
         server.accept("a", upload, weight=2.0)
     with pytest.raises(gf.WireError, match="not asked in this round"):
         server.accept("b", upload)

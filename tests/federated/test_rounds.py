@@ -163,7 +163,7 @@ def test_an_upload_counts_in_its_own_round_and_once() -> None:
     late, first, second = Upload(1, payload, 0.0, 2), Upload(2, payload, 0.0, 3), Upload(2, payload, 0.0, 3)
     accepted, refused = received([late, first, second], 50, 3)
     assert [upload for upload, _ in accepted] == [first]
-    assert "round 2 in round 3" in refused[1]
+    assert "round 2 came in round 3" in refused[1]
     assert "second upload" in refused[2]
 
 

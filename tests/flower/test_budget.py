@@ -154,7 +154,7 @@ def test_an_upload_that_a_server_asks_for_again_is_paid_for(tmp_path: Path, monk
 def test_a_node_with_a_budget_that_is_none_says_so(tmp_path: Path) -> None:
     with pytest.raises(gf.InputError, match="a budget is written as"):
         with_node_budgets(tmp_path, dict.fromkeys((100, 101, 102, 103), "much"), 2)
-    with pytest.raises(gf.InputError, match="of an upload"):
+    with pytest.raises(gf.InputError, match="per upload"):
         with_node_budgets(tmp_path, dict.fromkeys((100, 101, 102, 103), "3 MB/run"), 2)
     with pytest.raises(gf.InputError, match="no upload fits into 10 bytes"):
         with_node_budgets(tmp_path, dict.fromkeys((100, 101, 102, 103), "10 B/upload"), 2)
@@ -164,8 +164,8 @@ def test_a_node_with_a_budget_that_is_none_says_so(tmp_path: Path) -> None:
     ("settings", "said"),
     [
         ({"budget": "13 B/upload"}, "no upload fits into 13 bytes"),
-        ({"budget": "1 MB/run", "method": "fedavg"}, "use gamma-fedht, top-k or their like"),
-        ({"budget": "64 kb/upload"}, "'kb' is no unit"),
+        ({"budget": "1 MB/run", "method": "fedavg"}, "use gamma-fedht, top-k or similar"),
+        ({"budget": "64 kb/upload"}, "'kb' is not a unit"),
         ({"budget": "1 kB/s, 3 s/round"}, "leave out s/round"),
         ({"budget": "1 kB/run"}, "allow more"),
     ],

@@ -145,7 +145,7 @@ def test_a_disk_that_fills_up_meanwhile_is_told_from_one_that_can_not_be_written
 
     monkeypatch.setattr(tensor_files, "replace", fails)
     assert rounds_of(Quadratic((10, 20)), tmp_path, 1).history[0]["failed"] == 2
-    assert f"{advice}, then it takes part again; what it trained in this round is lost" in caplog.text
+    assert f"{advice}, then it takes part again; its training of this round is lost" in caplog.text
 
 
 def test_a_directory_that_can_not_be_written_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

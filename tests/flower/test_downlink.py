@@ -93,7 +93,7 @@ def test_every_client_trains_on_the_servers_view(
     chosen.start(grid, to_record(task, np.zeros(50, np.float32)), 30)
     assert all(seen)
     assert len(seen) > 60
-    assert "asks for a whole one" in caplog.text
+    assert "and asks for a whole one" in caplog.text
     assert any(record["without_model"] for record in chosen.history)
 
 

@@ -13,8 +13,8 @@ from tests.flower.grid import InProcessGrid, state_files
 from tests.flower.test_strategies import DIM, app_with, record_of
 
 FORGED: dict[str, tuple[dict[str, Any], str]] = {
-    "a large model that is not there": ({"dim": 10**8}, f"a model of {DIM} elements where 100000000 are announced"),
-    "tied tensors that are no pairs": ({"tied": ["a.weight"]}, "no pairs"),
+    "a large model that is not there": ({"dim": 10**8}, f"the model has {DIM} elements, 100000000 were announced"),
+    "tied tensors that are no pairs": ({"tied": ["a.weight"]}, "in pairs"),
     "changes that are not there": ({"base": 0}, "sent ['a.weight', 'a.bias']"),
 }
 

@@ -75,7 +75,7 @@ def test_a_whole_model_keeps_to_the_norm_as_an_update_does(tmp_path: Path) -> No
     chosen, _, _ = run(tmp_path, 2, fate=whole, limits=limits, **settings)
     for record in chosen.history:
         assert record["whole"] == 1
-        assert "where 1 is allowed" in record["refused"][str(BAD_NODE)]
+        assert "but 1 is allowed" in record["refused"][str(BAD_NODE)]
 
 
 @pytest.mark.parametrize("name", ["fedavg", "top-k", "stc"])

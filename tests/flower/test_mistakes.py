@@ -36,7 +36,7 @@ def test_a_server_with_another_strategy_is_told_what_to_do(tmp_path: Path, caplo
     grid = InProcessGrid(quadratic_app(task, tmp_path), 4)
     start = to_record(task, task.initial_model(seeds.generator(0, "model")))
     FedAvg(fraction_evaluate=0.0).start(grid, start, 1)
-    assert "put its strategy into gammafl.flower.Compressed" in caplog.text
+    assert "wrap its strategy in gammafl.flower.Compressed" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -109,8 +109,8 @@ def test_noise_comes_also_in_a_round_that_nobody_answers(tmp_path: Path) -> None
         (lambda: gammafl.flower.Compressed(FedAdam(), privacy=PRIVACY), "Flower's own DP wrappers"),
         (lambda: gammafl.flower.Compressed(FedAvg(), privacy=PRIVACY, accept_whole=True), "compressed updates"),
         (lambda: gammafl.flower.Compressed(FedAvg(), privacy=PRIVACY, replies="update"), "compressed updates"),
-        (lambda: gammafl.flower.Compressed(FedAvg(), privacy=PRIVACY, min_accepted=2), "how many answered"),
-        (lambda: gammafl.flower.Compressed(FedAvg(), privacy=PRIVACY, enabled=False), "there would be none"),
+        (lambda: gammafl.flower.Compressed(FedAvg(), privacy=PRIVACY, min_accepted=2), "how many clients answered"),
+        (lambda: gammafl.flower.Compressed(FedAvg(), privacy=PRIVACY, enabled=False), "enabled=False switches it off"),
     ],
 )
 def test_what_would_add_up_without_noise_is_refused(make: Any, reason: str) -> None:

@@ -253,7 +253,7 @@ def test_an_answer_to_a_server_that_died_counts_once_in_its_round_and_never_late
         assert refused == {}
         np.testing.assert_array_equal(vector_of(result.arrays), vector_of(expected.arrays))
     else:
-        assert refused == {3: {"100": "an answer to round 2 in round 3"}}
+        assert refused == {3: {"100": "an answer to round 2 came in round 3"}}
         assert len(chosen.history[3]["clients"]) == NODES, "what it sent in round 3 was lost, and it goes on"
 
 

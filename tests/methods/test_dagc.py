@@ -86,7 +86,7 @@ def test_where_nobody_knows_the_shares_all_are_alike_and_the_log_says_so_once(ca
             assert gf.dagc_r(keep=0.1)(vector) == gf.top_k(keep=0.1)(vector)
             assert gf.dagc_a(threshold=0.5)(vector) == gf.hard_threshold(threshold=0.5)(vector)
     assert [record.message for record in caplog.records] == [
-        "dagc: nobody has told how much data each client has, so that all clients are compressed alike"
+        "dagc: it is not known how much data each client has, so all clients are compressed in the same way"
     ]
 
 

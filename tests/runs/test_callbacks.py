@@ -303,7 +303,7 @@ def test_early_stopping_knows_which_way_is_better() -> None:
         stopping.on_start(run)
         told = [stopping.on_evaluation(gf.Evaluated(i, i, {name or "perplexity": v})) for i, v in enumerate(values)]
         assert (told[-1] is not None) == stops
-    with pytest.raises(gf.InputError, match=r"EarlyStopping looks at 'f1', and an evaluation has accuracy"):
+    with pytest.raises(gf.InputError, match=r"EarlyStopping watches 'f1', but an evaluation has accuracy"):
         simulated(None, callbacks=[gf.EarlyStopping("f1")], metric="accuracy")
 
 
@@ -323,7 +323,7 @@ def test_what_is_no_list_of_callbacks_is_refused(wrong: Any) -> None:
 
 
 def test_a_callback_that_returns_something_else_than_a_reason_is_refused() -> None:
-    with pytest.raises(gf.InputError, match="returned True; to end the run, return the reason in words"):
+    with pytest.raises(gf.InputError, match="returned True; to end the run, return the reason as text"):
         simulated(None, callbacks=[OnRound(lambda round: True)])  # type: ignore[arg-type, return-value]
 
 

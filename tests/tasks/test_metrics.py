@@ -67,8 +67,8 @@ def test_whether_higher_is_better_is_said_of_ones_own_function_alone() -> None:
         ({"f1": "f1"}, "metric must be one of"),
         ({}, "metric must be a function"),
         (5, "metric must be a function"),
-        (lambda outputs, targets: 1.0, r"name is of letters and digits, got '<lambda>': metric=\{'name': function\}"),
-        ({"": f1}, "name is of letters"),
+        (lambda outputs, targets: 1.0, r"name has letters and digits, got '<lambda>': metric=\{'name': function\}"),
+        ({"": f1}, "name has letters"),
     ],
 )
 def test_a_metric_that_is_none_is_refused(metric: Any, problem: str) -> None:

@@ -210,10 +210,10 @@ WRONG: dict[str, tuple[Any, str]] = {
     "nesterov alone": ({"kind": "sgd", "nesterov": True}, "Nesterov momentum requires"),
     "one that needs a closure": (torch.optim.LBFGS, "needs the loss as a function"),
     "its name": ("lbfgs", "no optimizer 'lbfgs'"),
-    "no optimiser": (lambda params, lr: 5, "made a int that is no torch.optim.Optimizer"),
+    "no optimiser": (lambda params, lr: 5, "made a int, which is not a torch.optim.Optimizer"),
     "a rate of its own": (lambda params, lr: torch.optim.Adam(params, 1e-3), "must use the lr that it is given"),
     "no lr": (lambda params: torch.optim.Adam(params), "can't be made"),
-    "one that is made": (torch.optim.SGD([torch.zeros(1)], 0.1), "is made already"),
+    "one that is made": (torch.optim.SGD([torch.zeros(1)], 0.1), "is an optimizer, but"),
     "a number": (5, "optimizer is a int: give a class"),
 }
 

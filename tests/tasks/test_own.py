@@ -36,7 +36,7 @@ def test_the_documentations_example_runs_by_name(in_tmp: Path, capsys: pytest.Ca
         ("import nowhere_to_be_found", "mine.py:build", "can't be imported"),
         (EXAMPLE.replace("batch_size=config.batch_size", "batch_size=0"), "mine.py:build", "batch_size must be"),
         ("def build(config): return 5", "mine.py:build", "must return a task"),
-        (EXAMPLE.replace("config.clients", "4"), "mine.py:build", "4 clients where 6 are asked for"),
+        (EXAMPLE.replace("config.clients", "4"), "mine.py:build", "4 clients, but 6 are asked for"),
         ("SETTINGS = {'iteratons': 5}", "mine.py:build", "did you mean 'iterations'"),
     ],
 )

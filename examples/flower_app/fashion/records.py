@@ -1,4 +1,4 @@
-"""What each round sent, reached and took, as lines of JSON: the same measurement with and without compression."""
+"""Bytes, accuracy and seconds of each round, as lines of JSON: the same with and without compression."""
 
 import json
 import time
@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 
 
 class Records:
-    """In `directory`: rounds.jsonl, and gammafl's ledger.jsonl; nowhere if it is empty."""
+    """Writes rounds.jsonl and gammafl's ledger.jsonl into `directory`; nothing if it is empty."""
 
     def __init__(self, directory: str) -> None:
         self.directory = Path(directory) if directory else None
@@ -23,7 +23,7 @@ class Records:
         self._apart = 0.0
 
     def write(self, **facts: Any) -> None:
-        """A line, with the seconds since the beginning, and those of them that went into strategy and gammafl."""
+        """Writes a line, with the seconds since the beginning, and the seconds of strategy and gammafl."""
         if self.directory is not None:
             seconds = time.perf_counter() - self.began
             facts |= {"seconds": seconds, "server_seconds": seconds - self._apart}
@@ -32,13 +32,13 @@ class Records:
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """What happens in it is not the strategy's time."""
+        """Time inside the block does not count as the strategy's time."""
         began = time.perf_counter()
         yield
         self._apart += time.perf_counter() - began
 
     def counting(self, grid: Grid, poll_seconds: float) -> Grid:
-        """`grid`, with the bytes of the arrays that pass written down; see `polling` for `poll_seconds`."""
+        """`grid`, which also writes down the bytes of all arrays. For `poll_seconds`, see `polling`."""
         send_and_receive = polling(grid, poll_seconds) if poll_seconds else grid.send_and_receive
 
         def counted(messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
@@ -63,7 +63,7 @@ class Records:
 
 
 def polling(grid: Grid, seconds: float) -> Any:
-    """`send_and_receive` that looks for replies every so many seconds; Flower's own looks every 3."""
+    """`send_and_receive` that checks for replies every `seconds` seconds; Flower's own checks every 3."""
 
     def send_and_receive(messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         waiting, replies = set(grid.push_messages(messages)), list[Message]()
@@ -83,6 +83,6 @@ def array_bytes(message: Message) -> int:
 
 
 def compress_seconds(reply: Message) -> float:
-    """What the client says that compression took (`switch.py`)."""
+    """The seconds for compression that the client reports (`switch.py`)."""
     said = [record.get("compress_seconds", 0.0) for record in reply.content.metric_records.values()]
     return float(sum(said))

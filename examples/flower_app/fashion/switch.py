@@ -1,4 +1,4 @@
-"""For the comparison only: the same app with and without compression, by the run's setting `compress`; timed."""
+"""Only for the comparison: switches compression on or off by the run's setting `compress`, and measures its time."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Data, model, training: nothing of Flower, nothing of compression."""
+"""Data, model and training, without Flower and without compression."""
 
 from functools import cache
 
@@ -11,7 +11,7 @@ from gammafl.federated.partition import by_dirichlet
 from gammafl.tasks.data.images import Array, Images, load_images
 
 CONCENTRATION = 0.3
-"""Of the Dirichlet distribution that deals the classes out: the less, the more clients differ."""
+"""The concentration of the Dirichlet distribution of the classes: the smaller, the more clients differ."""
 
 
 class Net(nn.Sequential):
@@ -31,7 +31,7 @@ def images(dataset: str) -> Images:
 
 
 def load_partition(dataset: str, partition: int, partitions: int) -> TensorDataset:
-    """The training images of one client, which has much of some classes and little of others."""
+    """The training images of one client, which has many of some classes and few of others."""
     data = images(dataset)
     mine = by_dirichlet(data.train_labels, partitions, CONCENTRATION, np.random.default_rng(0))[partition]
     return _tensors(data.train[mine], data.train_labels[mine])

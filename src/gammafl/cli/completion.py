@@ -1,4 +1,4 @@
-"""What the shell offers for a word that is begun. Typer asks after `gammafl --install-completion`."""
+"""Completions of a word in the shell. Typer uses them after `gammafl --install-completion`."""
 
 from collections.abc import Iterable
 
@@ -16,7 +16,7 @@ def methods(incomplete: str) -> list[str]:
 
 
 def several_methods(incomplete: str) -> list[str]:
-    """Of a comma-separated list the last word is completed."""
+    """Completes the last word of a comma-separated list."""
     before, comma, last = incomplete.rpartition(",")
     return [before + comma + name for name in methods(last)]
 

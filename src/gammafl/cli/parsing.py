@@ -1,4 +1,4 @@
-"""What the commands ask of their arguments, and the commands that they tell a user to give next."""
+"""Parses arguments, and writes the commands that a user can run next."""
 
 import shlex
 import sys
@@ -15,24 +15,24 @@ from gammafl.core.errors import InputError, ProcessDiedError, not_installed
 
 
 class Commands(TyperGroup):
-    """Says once what a mistyped command may have meant: newer versions of click and of typer both do."""
+    """Suggests a name for a mistyped command once. Newer versions of click and of typer would both do it."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         try:
             return super().resolve_command(ctx, args)
         except Exception as error:
-            if getattr(error, "possibilities", None):  # click's own, which it adds when it shows the error
+            if getattr(error, "possibilities", None):  # click adds its own suggestions when it shows the error
                 error.message = error.message.partition(" Did you mean")[0]  # type: ignore[attr-defined]
             raise
 
 
 def words(text: str) -> list[str]:
-    """Comma-separated."""
+    """The words of a comma-separated text."""
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def numbers(text: str, option: str, least: int = 1) -> list[int]:
-    """Comma-separated, at least one, each of them at least `least`, none twice."""
+    """The numbers of a comma-separated text: one or more, each at least `least`, none twice."""
     try:
         found = [int(word) for word in words(text)]
     except ValueError:
@@ -53,21 +53,21 @@ def need_torch() -> None:
 
 
 def command_line(*words: str | Path) -> str:
-    """A command of ours as a shell reads it: blanks and quotes in a path stay parts of the path."""
+    """A gammafl command for a shell, with quotes around paths that need them."""
     return shlex.join(["gammafl", *map(str, words)])
 
 
 def command_again(out: Path | None = None) -> str:
-    """The command that this process was started with; with `out`, for one that would choose another directory now."""
+    """The command that started this process; with `out` as --out, if it would choose another directory now."""
     given = sys.argv[1:]
     return command_line(*given[:1], *(("--out", out) if out else ()), *given[1:])
 
 
 @contextmanager
 def told_how_to_go_on(command: str, begun: Path) -> Iterator[None]:
-    """Whoever stops it, or loses a process of it, is told the `command` that goes on; it does if `begun` exists.
+    """After a stop, or when a process died, prints the `command` that continues, if `begun` exists.
 
-    It belongs around the progress bars: these would break a long command into lines.
+    Use it outside the progress bars, which would break a long command into lines.
     """
     try:
         yield

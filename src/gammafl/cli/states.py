@@ -1,4 +1,4 @@
-"""gammafl state: what clients of Flower apps keep on this machine, and its removal."""
+"""gammafl state: lists and removes the states that clients of Flower apps store on this machine."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gammafl.flower.states import TrainingStates
 
 app = typer.Typer(
-    cls=Commands, help="What clients of Flower apps keep on this machine: list it, remove it.", no_args_is_help=True
+    cls=Commands, help="States of Flower clients on this machine: list them, remove them.", no_args_is_help=True
 )
 Directory = Annotated[
     Path | None,
@@ -42,13 +42,13 @@ def list_(directory: Directory = None) -> None:
 def clean(
     directory: Directory = None,
     older_than: Annotated[
-        float | None, typer.Option(metavar="DAYS", min=0, help="Remove trainings without a change for so many days.")
+        float | None, typer.Option(metavar="DAYS", min=0, help="Remove trainings without a change for this many days.")
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Remove all. A training that still runs then loses what was not sent yet.")
+        bool, typer.Option("--all", help="Remove all. A training that still runs then loses its residuals.")
     ] = False,
 ) -> None:
-    """Remove states of trainings that are over. They also go by themselves: at the training's end, or after 30 days."""
+    """Remove states of ended trainings. They are also removed automatically: at the end, or after 30 days."""
     from gammafl.flower import states
 
     if (older_than is None) != everything:
@@ -64,7 +64,7 @@ def clean(
         training for place in _places(directory) for training in states.trainings(place) if states.in_use(training.path)
     ]
     for training in busy:
-        print(f"kept {training.path}: a client trains there at the moment")
+        print(f"kept {training.path}: one of its clients trains now")
     if not gone and not busy:
         print("nothing to remove")
 

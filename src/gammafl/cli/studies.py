@@ -1,4 +1,4 @@
-"""`gammafl study`, `pareto`, `report` and `redraw`: arguments in, calls out."""
+"""The commands `gammafl study`, `pareto`, `report` and `redraw`."""
 
 import os
 import sys
@@ -33,16 +33,16 @@ def study(
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of all runs.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Where runs and results are kept.")] = Path("runs/studies"),
+    out: Annotated[Path, typer.Option(help="Directory for runs and results.")] = Path("runs/studies"),
     collect: Annotated[bool, typer.Option("--collect", help="Run nothing: show what is finished.")] = False,
     rows: Annotated[
-        list[Path] | None, typer.Option(metavar="DIR", help="Take runs from these results, too; may be repeated.")
+        list[Path] | None, typer.Option(metavar="DIR", help="Also take runs from these results; may be repeated.")
     ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Take the data set from this directory.")] = None,
 ) -> None:
-    """Reproduce a figure or a table of the paper: run what is missing, say which claims hold, draw it.
+    """Reproduce a figure or a table of the paper: run missing runs, tell which claims hold, and draw it.
 
-    The exit code is 1 if training diverged in some run; the others are shown.
+    The exit code is 1 if training diverged in some run; the other runs are shown.
     """
     from gammafl.paper.catalogue import KNOWN, STUDIES, study_named
 
@@ -78,7 +78,7 @@ def pareto(
     keep: Annotated[
         str, typer.Option(help="Kept fractions, comma-separated; by default the range of each method's card.")
     ] = "",
-    within: Annotated[float, typer.Option(min=0, help="Points of accuracy that may be lost to FedAVG.")] = 0.5,
+    within: Annotated[float, typer.Option(min=0, help="How much worse than FedAVG, in points of accuracy.")] = 0.5,
     seeds: Annotated[str, typer.Option(help="Comma-separated; 0 to 4 by default.")] = "",
     link: Link = None,
     budget: Budget = None,
@@ -131,7 +131,7 @@ def report(
 def redraw(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH…", help="Directories of studies and comparisons.")],
 ) -> None:
-    """Make the tables and pictures of finished studies again, without running anything."""
+    """Make the tables and pictures of finished studies again, without new runs."""
     from gammafl.experiments.pages import need_rows
     from gammafl.experiments.store import draw_study, load_rows
     from gammafl.files.disk_errors import storing
@@ -157,7 +157,7 @@ def check_tasks(declared: "Study", names: list[str]) -> list[str]:
 
 
 def asked_for(declared: "Study", only: list[str]) -> dict[str, list[str]]:
-    """Factor → the levels that are asked for; a level whose own name has a comma is asked for alone."""
+    """Factor → the levels in --only. A level with a comma in its name can only be given alone."""
     known = {factor.name: factor.names for factor in declared.factors}
     chosen: dict[str, list[str]] = {}
     for text in only:
@@ -170,9 +170,10 @@ def asked_for(declared: "Study", only: list[str]) -> dict[str, list[str]]:
 
 
 def run_and_show(campaign: "Campaign", go_on_with: str, own: dict[str, Any] | None = None) -> None:
-    """Runs what is missing, then prints, draws and writes results; `go_on_with` is the command for after a stop.
+    """Runs missing runs, then prints, draws and writes the results.
 
-    `own` is what a study on the command line was asked that its runs do not depend on.
+    go_on_with   the command that continues after a stop
+    own          options of the command on which the runs do not depend
     """
     from gammafl.experiments import runner
     from gammafl.experiments.pages import write_page
@@ -188,7 +189,7 @@ def run_and_show(campaign: "Campaign", go_on_with: str, own: dict[str, Any] | No
     with told_how_to_go_on(go_on_with, options.out), show_progress() as progress:
         runner.run_campaign(campaign, progress)
     made = {task: campaign.rows(task) for task in campaign.tasks}
-    if options.collect:  # an empty table must not take the place of a full one
+    if options.collect:  # an empty table must not replace a full one
         made = {task: rows for task, rows in made.items() if rows.finished}
         if not made:
             raise InputError(f"nothing of {campaign.study.name} is finished in {options.runs}")
@@ -210,7 +211,7 @@ def run_and_show(campaign: "Campaign", go_on_with: str, own: dict[str, Any] | No
 
 
 def end_if_diverged(campaign: "Campaign") -> None:
-    """Name the runs that diverged, and end with the exit code for it."""
+    """Names the runs that diverged, and ends with the exit code for divergence."""
     if campaign.diverged:
         names = ", ".join(path.name for path in campaign.diverged)
         print(f"{len(campaign.diverged)} run(s) diverged: {names}", file=sys.stderr)

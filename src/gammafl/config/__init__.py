@@ -1,1 +1,1 @@
-"""A run's configuration: what may be set (schema), from which layers it comes, and what was wrong with it."""
+"""A run's configuration: its settings (schema), the layers that they come from, and error messages about them."""

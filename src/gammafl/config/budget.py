@@ -1,6 +1,6 @@
 """What clients may send, as users write it: "64 kB/upload", "20 MB/run", "2 kB/s".
 
-Several are separated by commas. `federated/budget.py` and `federated/level.py` keep to it.
+Several are separated by commas. `federated/budget.py` and `federated/level.py` enforce it.
 """
 
 import math
@@ -47,12 +47,12 @@ LARGEST = 2**62
 class Budget:
     """What clients may send.
 
-    upload          bytes that no upload exceeds
-    run             bytes of all uploads of a run together, which it comes to
-    rate            bytes a second and client: an upload is no longer than its link could carry since the last one
-    round_seconds   how long a round takes, which a simulated run with a rate must be told
-    spread          how a run's bytes are spread over its rounds: "front" (half more than on average at first, half less
-                    at the end), "even", or "gamma" (as the stepsize)
+    upload          the most bytes of an upload
+    run             the bytes of all uploads of a run together: the run uses them up
+    rate            bytes per second for each client: an upload has at most the bytes since the client's last upload
+    round_seconds   how long a round takes; needed for a rate in a simulated run
+    spread          how a run's bytes are spread over its rounds: "front" (1.5 times the average at first, 0.5 times at
+                    the end), "even", or "gamma" (like the stepsize)
 
     >>> Budget.of("64 kB/upload, 20 MB/run")
     Budget('64 kB/upload, 20 MB/run')
@@ -84,19 +84,19 @@ class Budget:
 
     @classmethod
     def of(cls, value: Any) -> "Budget":
-        """The budget that a user means: a `Budget`, its text, or None for no budget."""
+        """`value` as a budget: a `Budget`, its text, or None for no budget."""
         if value is None or isinstance(value, cls):
             return value or NO_BUDGET
         require(isinstance(value, str), f"a budget is a text such as {EXAMPLE}; got {value!r}")
         found: dict[str, Any] = {}
         for part in value.split(","):
             name, number = _parsed(part.strip(), value)
-            require(name not in found, f"the budget {value!r} says {name.replace('_', ' ')} twice")
+            require(name not in found, f"the budget {value!r} gives {name.replace('_', ' ')} twice")
             found[name] = number
         return cls(**found)
 
     def __str__(self) -> str:
-        """As one writes it."""
+        """The text that a user would write."""
         parts = [f"{_shown(getattr(self, name))}/{name}" for name in ("upload", "run") if getattr(self, name)]
         parts += [f"{_plain(self.rate)} B/s"] if self.rate else []
         parts += [f"{_plain(self.round_seconds)} s/round"] if self.round_seconds else []
@@ -106,7 +106,7 @@ class Budget:
         return f"Budget({str(self)!r})"
 
     def within(self, other: "Budget") -> "Budget":
-        """Both budgets at once, where each is for one client: the smaller number counts."""
+        """Both budgets together, for one client: of each number, the smaller one counts."""
         return replace(
             self,
             upload=_smaller(self.upload, other.upload),
@@ -120,7 +120,7 @@ NO_BUDGET = Budget()
 
 @dataclass(frozen=True)
 class Budgets:
-    """The budgets of a run: one for all clients, and for some a further one of their own.
+    """The budgets of a run: one for all clients, and further ones for single clients.
 
     >>> budgets = Budgets.of({"all": "20 MB/run, 1 kB/upload", 3: "200 B/upload"}, clients=10)
     >>> budgets.of_client(0), budgets.of_client(3)
@@ -132,7 +132,7 @@ class Budgets:
 
     @classmethod
     def of(cls, value: Any, clients: int | None = None) -> "Budgets":
-        """From a budget for all, from one for each client in a list, or by client, where "all" is for all."""
+        """From one budget for all, a list with one for each client, or client → budget, with "all" for all clients."""
         if isinstance(value, cls):
             return value
         if isinstance(value, Mapping):
@@ -146,7 +146,7 @@ class Budgets:
         own = {_client(key, clients): Budget.of(text) for key, text in named.items() if text is not None}
         for client, budget in own.items():
             require(
-                budget.run is None, f'client {client}: a run\'s bytes are of all clients; write {{"all": "{budget}"}}'
+                budget.run is None, f'client {client}: a run\'s bytes are for all clients; write {{"all": "{budget}"}}'
             )
         return cls(together, own)
 
@@ -154,11 +154,11 @@ class Budgets:
         return bool(self.own) or self.all != NO_BUDGET
 
     def of_client(self, client: int) -> Budget:
-        """All that one client must keep to."""
+        """The budget of one client, with the one for all."""
         return self.all.within(self.own[client]) if client in self.own else self.all
 
     def table(self) -> dict[str, str] | None:
-        """As plain values, from which `of` makes the same; None if there is no budget."""
+        """The budgets as plain values, which `of` reads; None if there is no budget."""
         together = {} if self.all == NO_BUDGET else {"all": str(self.all)}
         return {**together, **{str(client): str(budget) for client, budget in sorted(self.own.items())}} or None
 
@@ -175,7 +175,7 @@ def _parsed(part: str, text: str) -> tuple[str, Any]:
     size = SIZE.fullmatch(part)
     if size is None or size[2] not in UNITS:
         units = ", ".join(unit for unit in UNITS if unit not in ("byte", "bytes", "KB", "bit"))
-        unit = "" if size is None else f", and {size[2]!r} is no unit ({units})"
+        unit = "" if size is None else f", and {size[2]!r} is not a unit ({units})"
         raise InputError(f"a budget is written as {EXAMPLE}; got {text!r:.100}{unit}")
     count: Fraction = Fraction(size[1]) * UNITS[size[2]]
     if size[3] == "s":
@@ -187,7 +187,7 @@ def _client(key: Any, clients: int | None) -> int:
     number = int(key) if isinstance(key, str) and key.isdecimal() else key
     whole = isinstance(number, int) and not isinstance(number, bool) and number >= 0
     require(whole, f'budgets go by client: a number from 0 on, or "all"; got {key!r}')
-    require(clients is None or number < clients, f"a budget for client {number}, and there are {clients}, from 0 on")
+    require(clients is None or number < clients, f"a budget for client {number}, but there are {clients}, from 0 on")
     return int(number)
 
 
@@ -197,11 +197,11 @@ def _smaller(one: Any, other: Any) -> Any:
 
 
 def _shown(size: int) -> str:
-    """In the largest unit that needs no fraction."""
+    """The size in the largest unit that needs no fraction."""
     unit = next(unit for unit in ("GB", "MB", "kB", "B") if size % UNITS[unit] == 0)
     return f"{size // UNITS[unit]} {unit}"
 
 
 def _plain(number: float) -> str:
-    """All its digits, without an exponent."""
+    """All digits of the number, without an exponent."""
     return np.format_float_positional(number, trim="-")

@@ -1,6 +1,6 @@
-"""The configuration of a run ← task preset, TOML file, `--set key=value`, in that order.
+"""Makes the configuration of a run from layers: the task's settings, a TOML file, then `--set key=value`.
 
-An unknown key is an error. A table with a `kind` starts from that kind's own defaults when the kind changes.
+An unknown key is an error. If a layer changes the `kind` of a table, the table starts from the new kind's defaults.
 """
 
 import tomllib
@@ -40,12 +40,12 @@ def read_toml(path: Path) -> Table:
 
 
 def to_toml(config: Settings) -> str:
-    """The complete configuration; what is unset is left out."""
+    """The complete configuration as TOML. Unset settings are left out."""
     return tomli_w.dumps(config.model_dump(exclude_none=True))
 
 
 def described(config: Settings, prefix: str = "") -> list[list[str]]:
-    """(key, value, meaning) of every setting, tables spelled out."""
+    """[key, value, meaning] of every setting, with those inside tables."""
     rows = []
     for name, field in type(config).model_fields.items():
         value = getattr(config, name)
@@ -58,7 +58,7 @@ def described(config: Settings, prefix: str = "") -> list[list[str]]:
 
 
 def parse_settings(settings: Sequence[str]) -> Table:
-    """`["partition.classes=3", "task=x"]` → nested tables; a value is TOML, or a plain word."""
+    """`["partition.classes=3", "task=x"]` → nested tables. A value is TOML or a plain word."""
     table: Table = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
@@ -69,7 +69,7 @@ def parse_settings(settings: Sequence[str]) -> Table:
         for part in path:
             place = place.setdefault(part, {})
             if not isinstance(place, dict):
-                raise InputError(f"--set gives {part} a value and keys of its own; it is either or")
+                raise InputError(f"--set gives {part} both a value and keys inside it; only one of these is possible")
         place[last] = _value(text.strip())
     return table
 
@@ -82,7 +82,7 @@ def _value(text: str) -> Any:
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> Table:
-    """Tables in tables as one, with the keys that --set takes: {"partition.classes": 3}."""
+    """Nested tables as one flat table, with the keys of --set: {"partition.classes": 3}."""
     made: Table = {}
     for key, value in table.items():
         made |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
@@ -90,12 +90,12 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Table:
 
 
 def result_settings(config: Settings) -> Table:
-    """All settings that what comes out depends on, flat."""
+    """All settings that change the results, as a flat table."""
     return {key: value for key, value in flat(config.model_dump()).items() if key not in ONLY_SPEED}
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Table:
-    """`base` with what `over` says; a table with another `kind` replaces the one before."""
+    """`base` with the changes in `over`. A table with another `kind` replaces the previous table."""
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)

@@ -3,7 +3,7 @@
     1 Mbit/s up, 10 Mbit/s down, 50 ms, 0.5 s compute
     256 kbit/s                                           both ways, without latency
 
-It is for a virtual clock (`federated/link.py`) and changes nothing else of a run.
+It sets a virtual clock (`federated/link.py`) and changes nothing else in a run.
 """
 
 import math
@@ -29,7 +29,12 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Link:
-    """What lies between a client and the server, and how long the client computes in a round.
+    """The link between a client and the server, and the client's compute time per round.
+
+    up_bits_per_second     the speed from the client to the server
+    down_bits_per_second   the speed from the server to the client
+    latency_seconds        the latency, one way
+    compute_seconds        the client's time per round for training and compression
 
     >>> link = Link.parse("1 Mbit/s up, 8 Mbit/s down, 250 ms")
     >>> link.seconds(down_bytes=1_000_000, up_bytes=125_000)
@@ -41,10 +46,10 @@ class Link:
     up_bits_per_second: float
     down_bits_per_second: float
     latency_seconds: float = 0.0
-    """One way."""
+    """The latency, one way."""
 
     compute_seconds: float = 0.0
-    """Of a client in a round: training and compression."""
+    """The client's time per round for training and compression."""
 
     def __post_init__(self) -> None:
         for name in ("up_bits_per_second", "down_bits_per_second"):
@@ -62,23 +67,23 @@ class Link:
         found: dict[str, float] = {}
         for part in text.split(","):
             for name, value in _read(part.strip(), text).items():
-                require(name not in found, f"link {text!r} says twice what {WORDS[name]} is")
+                require(name not in found, f"link {text!r} gives {WORDS[name]} twice")
                 found[name] = value
         for name in ("up_bits_per_second", "down_bits_per_second"):
-            require(name in found, f"link {text!r} does not say what {WORDS[name]} is; write such as {EXAMPLE!r}")
+            require(name in found, f"link {text!r} does not give {WORDS[name]}; write for example {EXAMPLE!r}")
         return cls(**found)
 
     def seconds(self, down_bytes: float, up_bytes: float) -> float:
-        """From the beginning of a round to the arrival of the upload: down, compute, up."""
+        """The seconds from the beginning of a round to the arrival of the upload: down, compute, up."""
         down, up = 8 * down_bytes / self.down_bits_per_second, 8 * up_bytes / self.up_bits_per_second
         return (self.latency_seconds + down) + self.compute_seconds + (self.latency_seconds + up)
 
     def of(self, client: int, round_number: int) -> "Link":
-        """The link of a client in a round: this one, for all."""
+        """The link of a client in a round: always this one."""
         return self
 
     def require_clients(self, count: int) -> None:
-        """All clients have it."""
+        """Does nothing: all clients have this link."""
 
     def __str__(self) -> str:
         parts = [f"{show_rate(self.up_bits_per_second)} up", f"{show_rate(self.down_bits_per_second)} down"]
@@ -87,7 +92,7 @@ class Link:
 
 
 def show_rate(bits_per_second: float) -> str:
-    """'1 Mbit/s'; what `Link.parse` reads as the same number."""
+    """'1 Mbit/s': a text that `Link.parse` reads as the same number."""
     for prefix, scale in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         short = f"{bits_per_second / scale:.6g}"
         if bits_per_second >= scale and float(short) * scale == bits_per_second:
@@ -101,7 +106,7 @@ def _show_duration(seconds: float) -> str:
 
 
 def _read(part: str, text: str) -> dict[str, float]:
-    """What one part of a link's text says."""
+    """Field → number, from one part of a link's text."""
     value, _, what = part.rpartition(" ") if part.endswith((" up", " down", " latency", " compute")) else (part, "", "")
     if what in ("", "up", "down") and (rate := RATE.fullmatch(value.strip())):
         directions = ("up", "down") if not what else (what,)
@@ -110,7 +115,7 @@ def _read(part: str, text: str) -> dict[str, float]:
         return {f"{what or 'latency'}_seconds": duration_of(duration)}
     raise InputError(
         f"link {text!r}: {part!r} is neither a speed, such as 1 Mbit/s or 64 kB/s, nor a time, such as 50 ms or 0.5 s"
-        f" compute; write such as {EXAMPLE!r}"
+        f" compute; write for example {EXAMPLE!r}"
     )
 
 

@@ -1,4 +1,4 @@
-"""A trace of links: a CSV file, or one of JSON lines, with a link for each client; docs/link.md has the format."""
+"""A trace of links: a CSV file, or a file of JSON lines, with a link for each client. docs/link.md has the format."""
 
 import csv
 import hashlib
@@ -16,29 +16,29 @@ from gammafl.core.errors import InputError, require
 ENDINGS = (".csv", ".jsonl")
 REQUIRED, OPTIONAL = ("client", "up", "down"), ("latency", "compute", "round")
 LETTERS = 16
-"""Of a digest."""
+"""The letters of a digest that are kept."""
 
 Reader = Callable[[re.Match[str]], float]
 
 
 @dataclass(frozen=True)
 class LinkTrace:
-    """A link for each client, and where the trace says so another one from some round on."""
+    """A link for each client. It may change from a given round on."""
 
     name: str
-    """The file's."""
+    """The name of the file."""
 
     digest: str
     links: Mapping[int, tuple[tuple[int, Link], ...]]
-    """Client → (first round, link), in order of rounds, which count from 1."""
+    """Client → (first round, link), in the order of rounds. The first round is 1."""
 
     def of(self, client: int, round_number: int) -> Link:
-        """The link of a client in a round, counted from 1."""
+        """The link of a client in a round. The first round is 1."""
         rows = self.links[client]
         return rows[bisect_right(rows, round_number, key=lambda row: row[0]) - 1][1]
 
     def require_clients(self, count: int) -> None:
-        """Each of `count` clients has a link from the first round on."""
+        """Raises an error unless each of `count` clients has a link from the first round on."""
         missing = [client for client in range(count) if client not in self.links]
         if missing:
             raise InputError(f"{self.name} has no link for client {missing[0]} of 0 to {count - 1}; add its line")
@@ -56,7 +56,7 @@ def is_trace(text: str) -> bool:
 
 
 def as_links(value: Any) -> Links:
-    """The links that a user means: a text, a trace file's name, or links.
+    """`value` as links: a text, the name of a trace file, or links.
 
     >>> as_links("256 kbit/s")
     Link(up_bits_per_second=256000.0, down_bits_per_second=256000.0, latency_seconds=0.0, compute_seconds=0.0)
@@ -69,21 +69,21 @@ def as_links(value: Any) -> Links:
 
 
 def read_trace(path: Path) -> LinkTrace:
-    """The links in a CSV file or in one of JSON lines, see docs/link.md."""
+    """The links in a CSV file or in a file of JSON lines; see docs/link.md."""
     try:
         content = path.read_bytes()
         text = content.decode("utf-8")
     except OSError as error:
         raise InputError(f"can't read the links in {path}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise InputError(f"{path} is no text in UTF-8") from None
+        raise InputError(f"{path} is not a text in UTF-8") from None
     rows: dict[int, dict[int, Link]] = {}
     for where, table in _csv_rows(path, text) if path.suffix == ".csv" else _json_rows(path, text):
         client, first, link = _row(where, table)
         fresh = first not in rows.setdefault(client, {})
         require(fresh, f"{where}: client {client} has a link from round {first} on already")
         rows[client][first] = link
-    columns = f"{', '.join(REQUIRED)}, and if you like {', '.join(OPTIONAL)}"
+    columns = f"{', '.join(REQUIRED)}, and optionally {', '.join(OPTIONAL)}"
     require(bool(rows), f"{path} has no links; its columns are {columns}")
     for client, links in rows.items():
         advice = "give it a line without a round, or of round 1"
@@ -100,7 +100,7 @@ def _csv_rows(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
             require(None not in table, f"{where}: it has more values than there are columns")
             yield where, {key.strip(): value.strip() for key, value in table.items() if value and value.strip()}
     except csv.Error as error:
-        raise InputError(f"{path} is no CSV: {error}") from None
+        raise InputError(f"{path} is not CSV: {error}") from None
 
 
 def _json_rows(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -111,8 +111,8 @@ def _json_rows(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
         try:
             table = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{where} is no JSON: {error}") from None
-        require(isinstance(table, dict), f"{where} is no JSON object")
+            raise InputError(f"{where} is not JSON: {error}") from None
+        require(isinstance(table, dict), f"{where} is not a JSON object")
         yield where, table
 
 

@@ -1,4 +1,4 @@
-"""What was wrong with a configuration, in one line that names the key and the fix."""
+"""Errors of a configuration in one line, which names the key and the fix."""
 
 from collections.abc import Sequence
 from typing import Any, get_args
@@ -11,7 +11,7 @@ Model = type[BaseModel]
 
 
 def in_one_line(error: ValidationError, model: Model) -> str:
-    """The first of pydantic's complaints about a `model`, in the words of the command line."""
+    """The first of pydantic's errors about a `model`, as a message for the command line."""
     first = error.errors(include_url=False)[0]
     place, kind = _place(first["loc"], model)
     key = ".".join(place)
@@ -27,13 +27,13 @@ def in_one_line(error: ValidationError, model: Model) -> str:
             return f"{key} is a table: set one of its keys, such as {key}.{_known_keys(place, kind, model)[0]}"
         case "missing":
             return f"{key} is missing; give it with --set {key}=…"
-    if not key or first["type"] == "value_error":  # ours, which name the key themselves
+    if not key or first["type"] == "value_error":  # errors from the schema, which name the key
         return message
     return f"{key}: {message}" + ("" if isinstance(first["input"], dict) else f", got {first['input']!r}")
 
 
 def _place(location: tuple[int | str, ...], model: Model) -> tuple[list[str], str | None]:
-    """The key's path, and the kind of the table it is in: pydantic puts the kind between table and key."""
+    """The key's path, and the kind of its table. pydantic puts the kind between table and key."""
     parts = [str(part) for part in location]
     if len(parts) > 1 and parts[1] in _kinds(parts[0], model):
         return [parts[0], *parts[2:3]], parts[1]
@@ -41,7 +41,7 @@ def _place(location: tuple[int | str, ...], model: Model) -> tuple[list[str], st
 
 
 def _tables(key: str, model: Model) -> list[Model]:
-    """The tables that may stand at a key."""
+    """The tables that a key may hold."""
     field = model.model_fields.get(key)
     options: tuple[Any, ...] = get_args(field.annotation) or (field.annotation,) if field else ()
     return [option for option in options if isinstance(option, type) and issubclass(option, BaseModel)]

@@ -1,4 +1,4 @@
-"""The optimisers that a run may name: of the clients' local steps, and of the server."""
+"""The optimisers of a run: for the clients' local steps, and for the server."""
 
 import math
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ from gammafl.methods.registry import split_expression
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Rate = Annotated[float, Field(gt=0)]
 Tau = Annotated[float, Field(ge=1e-12, description="τ, added to √v: the smaller, the more adaptive")]
-MEAN, SQUARES = "share of the old mean of updates in the new", "the same for the mean of their squares"
+MEAN, SQUARES = "share of the old mean of updates in the new one", "the same for the mean of their squares"
 
 
 class LocalOptimizer(Settings):
-    """An optimiser of torch by name; its further arguments, such as momentum, are settings beside `kind`."""
+    """An optimiser of torch by name. Its other arguments, such as momentum, are settings next to `kind`."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, bool | int | float | str | tuple[float, ...]] = Field(init=False)
@@ -44,7 +44,7 @@ class LocalOptimizer(Settings):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """All but `kind`."""
+        """All settings except `kind`."""
         return dict(self.model_extra or {})
 
 
@@ -67,7 +67,7 @@ class ServerMomentum(Settings):
 
 
 class ServerAdam(Settings):
-    """FedAdam: x ← x − lr'·m/(√v + τ), where lr' corrects the means m and v of the first rounds."""
+    """FedAdam: x ← x − lr'·m/(√v + τ), where lr' corrects the means m and v in the first rounds."""
 
     kind: Literal["adam"] = "adam"
     lr: Rate = 0.1
@@ -77,7 +77,7 @@ class ServerAdam(Settings):
 
 
 class ServerYogi(Settings):
-    """FedYogi: as FedAdam without the correction, and v moves by at most (1 − beta_2)·u²."""
+    """FedYogi: as FedAdam without the correction, and v changes by at most (1 − beta_2)·u²."""
 
     kind: Literal["yogi"] = "yogi"
     lr: Rate = 0.01
@@ -115,7 +115,7 @@ def table_of(value: str | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def server_optimizer(value: "str | Mapping[str, Any] | ServerOptimizer | None") -> ServerOptimizer:
-    """The server's optimiser that a user means: settings, a table, or an expression.
+    """`value` as the server's optimiser: settings, a table, or an expression.
 
     >>> server_optimizer("adam:lr=0.01")
     ServerAdam(kind='adam', lr=0.01, beta_1=0.9, beta_2=0.99, tau=0.001)

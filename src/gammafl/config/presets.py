@@ -1,6 +1,6 @@
-"""Settings under one name, for `--preset`: how the code of others does what a paper leaves open.
+"""Groups of settings with a name, for `--preset`: choices of published code that a paper does not state.
 
-A preset lies over the task's own settings and under everything that the user says.
+A preset overrides the task's settings; the user's own settings override the preset.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ PRESET = "preset"
 
 @dataclass(frozen=True)
 class Preset:
-    """`settings` are of all runs, `compression` of the methods that have such settings."""
+    """`settings` are for all runs; `compression` is for methods that have such settings."""
 
     description: str
     tasks: tuple[str, ...]
@@ -25,7 +25,7 @@ class Preset:
     compression: Mapping[str, Any]
 
     def of_methods(self, methods: Sequence[str]) -> dict[str, Any]:
-        """Those settings of methods that one of these has.
+        """The settings in `compression` that at least one of these methods has.
 
         >>> PRESETS["dagc-code"].of_methods(["top-k"]), PRESETS["dagc-code"].of_methods(["fedavg"])
         ({'scope': 'tensor'}, {})
@@ -37,7 +37,7 @@ class Preset:
 PRESETS = {
     "dagc-code": Preset(
         "as the public code of DAGC, by the same group: cyclic partition, passes in one fixed order, normalised "
-        "weights; Top-k, STC and whatever else has a scope per tensor",
+        "weights; Top-k, STC and other methods with a scope work per tensor",
         ("cnn-cifar10", "logistic-fmnist", "logistic-mini"),
         {
             "partition": {"kind": "labels", "scheme": "cyclic"},
@@ -56,13 +56,13 @@ def preset_named(name: str) -> Preset:
 
 
 def check_preset(name: str | None, task: str) -> None:
-    """An error where the preset is not for this task."""
+    """Raises an error if the preset is not made for this task."""
     if name and task not in (tasks := preset_named(name).tasks):
         raise InputError(f"the preset {name} is for {', '.join(tasks)}, not for {task}")
 
 
 def preset_settings(name: str | None, task: str, methods: Sequence[str]) -> dict[str, Any]:
-    """What the preset says of a run of this task, or of a comparison of these methods; nothing without a name."""
+    """The preset's settings for a run of this task with these methods; none without a name."""
     check_preset(name, task)
     if not name:
         return {}

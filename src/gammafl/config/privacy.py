@@ -1,6 +1,6 @@
-"""Differential privacy of whole clients, as users write it, and what it comes to: ε by Google's dp-accounting.
+"""Differential privacy of clients: the user's settings, and the resulting ε, computed by Google's dp-accounting.
 
-`federated/privacy.py` keeps to it; docs/privacy.md derives it.
+`federated/privacy.py` enforces it; docs/privacy.md has the derivation.
 """
 
 import math
@@ -13,11 +13,11 @@ from gammafl.core.inputs import is_number
 
 @dataclass(frozen=True)
 class Privacy:
-    """Each upload is at most `clip` long, and the sum of a round's uploads gets Gaussian noise.
+    """Uploads have a norm of at most `clip`, and Gaussian noise is added to the sum of a round's uploads.
 
-    clip    C: the largest Euclidean norm of an upload, memory included
+    clip    C: the largest Euclidean norm of an upload, which includes the client's residual
     noise   z: the standard deviation of the noise in each element of the sum, in units of C
-    delta   δ: the chance that is left out of the promise; below 1 by the number of clients
+    delta   δ: the probability with which the guarantee may fail; choose less than 1 / number of clients
 
     >>> Privacy(clip=1.0, noise=2.0).deviation
     2.0
@@ -44,25 +44,25 @@ class Privacy:
         return self.noise * self.clip
 
     def epsilon(self, rounds: int) -> float:
-        """ε at `delta` for a client that was asked in each of `rounds` rounds.
+        """ε at δ = `delta`, for a client that was asked in each of `rounds` rounds.
 
-        No round counts for less because others might have been asked in it (no amplification by sampling).
+        It uses no amplification by sampling: a round counts fully, although other clients might have been asked.
         """
         if not rounds:
             return 0.0
-        together = self.noise / math.sqrt(rounds)  # so many Gaussian mechanisms are one with less noise
+        together = self.noise / math.sqrt(rounds)  # `rounds` Gaussian mechanisms equal one with less noise
         return float(require_accountant().get_epsilon_gaussian(together, self.delta))
 
     @classmethod
     def within(cls, epsilon: float, rounds: int, clip: float, delta: float = 1e-5) -> "Privacy":
-        """The least noise by which `rounds` rounds stay within `epsilon`."""
+        """The privacy with the least noise for which `rounds` rounds stay within `epsilon`."""
         possible = is_number(epsilon) and 0 < epsilon < math.inf and isinstance(rounds, int) and rounds >= 1
         require(possible, f"privacy: a positive epsilon and a number of rounds are needed, got {epsilon!r}, {rounds!r}")
         return cls(clip, math.sqrt(rounds) * require_accountant().get_sigma_gaussian(epsilon, delta), delta)
 
 
 def require_accountant() -> Any:
-    """The library that counts, or an `InputError`: before a run, not after it."""
+    """The library that computes ε. An `InputError` if it is missing, so that a run fails before it begins."""
     try:
         import dp_accounting
     except ModuleNotFoundError:

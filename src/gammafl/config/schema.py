@@ -1,4 +1,4 @@
-"""What may be set of a run: every setting, its bounds and its meaning."""
+"""The settings of a run: all keys with their bounds and meanings."""
 
 import math
 from typing import Annotated, Any, Literal
@@ -18,10 +18,10 @@ from gammafl.methods.ways import Way, way_down
 
 Sampler = Literal["replacement", "epochs", "epochs-fixed"]
 Precision = Literal["f32", "bf16", "f16"]
-"""What a local step is computed in: as the weights are, or by torch's autocast."""
+"""The precision of local steps: that of the weights, or torch's autocast."""
 
 Share = Annotated[float, Field(ge=0, le=1)]
-MULTIPLIER = "unset: 1, and 0.1 from 100 clients on, as in the paper"
+MULTIPLIER = "unset: 1, or 0.1 with 100 clients or more, as in the paper"
 
 
 class InverseStepsize(Settings):
@@ -50,7 +50,7 @@ class ConstantStepsize(Settings):
 
 
 class IidPartition(Settings):
-    """Samples dealt at random, in equal shares."""
+    """Samples divided at random, in equal shares."""
 
     kind: Literal["iid"] = "iid"
 
@@ -59,7 +59,7 @@ class LabelPartition(Settings):
     """#C=k: each client holds samples of `classes` labels."""
 
     kind: Literal["labels"] = "labels"
-    classes: int = Field(2, ge=1, description="labels a client holds")
+    classes: int = Field(2, ge=1, description="how many labels a client holds")
     scheme: Literal["niid-bench", "equal", "cyclic"] = Field(
         "niid-bench",
         description="niid-bench: shards of unequal size; equal: of equal size; cyclic: client i holds labels "
@@ -68,20 +68,20 @@ class LabelPartition(Settings):
 
 
 class DirichletPartition(Settings):
-    """Each label's samples are spread over the clients by a draw of Dirichlet(concentration)."""
+    """Each label's samples are divided among the clients by shares drawn from Dirichlet(concentration)."""
 
     kind: Literal["dirichlet"] = "dirichlet"
     concentration: float = Field(0.5, gt=0)
 
 
 class NaturalPartition(Settings):
-    """By the data's own groups: a client within one group, or whole groups where there are more of them."""
+    """By the data's own groups: a client has samples of one group, or whole groups if there are more groups."""
 
     kind: Literal["natural"] = "natural"
 
 
 class ContiguousPartition(Settings):
-    """Neighbouring samples together, such as whole documents of a text, in equal shares."""
+    """Consecutive samples together, such as whole documents of a text, in equal shares."""
 
     kind: Literal["contiguous"] = "contiguous"
 
@@ -105,7 +105,7 @@ class NoAverage(Settings):
 
 
 class Input(Settings):
-    """How images become numbers."""
+    """How images are prepared."""
 
     resize: Literal["bilinear", "pad"] = Field("bilinear", description="28×28 → 32×32")
     augment: bool = Field(False, description="training images are cropped and mirrored at random")
@@ -118,26 +118,26 @@ class EvaluationSettings(Settings):
     tail_every: int | None = Field(
         None,
         ge=1,
-        description="rounds between two evaluations in the last fifth of the run, if fewer; unset: as `every`",
+        description="rounds between two evaluations in the last fifth of the run; unset: as `every`",
     )
-    samples: int | None = Field(None, ge=1, description="evaluate only the first so many samples of the test set")
+    samples: int | None = Field(None, ge=1, description="evaluate only this many samples, the first of the test set")
     last: int = Field(
-        30, ge=1, description="evaluations that `last_mean` is the mean of; with tail_every, none before the last fifth"
+        30, ge=1, description="how many evaluations `last_mean` averages; with tail_every, only those of the last fifth"
     )
 
     @property
     def every_in_tail(self) -> int:
-        """Rounds between two evaluations in the last fifth."""
+        """The rounds between two evaluations in the last fifth."""
         return min(self.every, self.tail_every or self.every)
 
     def in_tail(self, round_number: int, rounds: int) -> bool:
-        """Whether `tail_every` counts after this many of `rounds`: in the last fifth, if it is set."""
+        """Whether `tail_every` applies to this round: it is set, and the round is in the last fifth."""
         return self.tail_every is not None and 5 * (rounds - round_number) < rounds
 
     def due(self, round_number: int, rounds: int) -> bool:
-        """Whether the model is evaluated after this many of `rounds`; after the last one it always is.
+        """Whether the model is evaluated after this round. After the last one it always is.
 
-        In the tail the rounds are counted from the end, so that evaluations are equally far apart.
+        In the last fifth, rounds are counted from the end, so that the distance between evaluations is the same.
         """
         if self.in_tail(round_number, rounds):
             return (rounds - round_number) % self.every_in_tail == 0
@@ -145,7 +145,9 @@ class EvaluationSettings(Settings):
 
 
 class Wire(Settings):
-    positions: Literal["auto", "rice", "bitmap", "raw"] = Field("auto", description="auto: the smallest")
+    positions: Literal["auto", "rice", "bitmap", "raw"] = Field(
+        "auto", description="coding of positions; auto: the smallest"
+    )
 
 
 class Checkpoint(Settings):
@@ -155,14 +157,14 @@ class Checkpoint(Settings):
 class Faults(Settings):
     """Injected faults: the probability of each, drawn for each picked client from the seed; at most one at a time."""
 
-    absent: Share = Field(0.0, description="it never begins")
-    killed: Share = Field(0.0, description="it dies when its upload is ready, before it leaves")
-    lost: Share = Field(0.0, description="its upload gets lost")
-    late: Share = Field(0.0, description="its upload comes after the deadline")
+    absent: Share = Field(0.0, description="the client never begins")
+    killed: Share = Field(0.0, description="the client dies after it has made its upload, before it sends it")
+    lost: Share = Field(0.0, description="its upload is lost")
+    late: Share = Field(0.0, description="its upload arrives after the deadline")
     repeated: Share = Field(0.0, description="its upload arrives twice")
     corrupted: Share = Field(0.0, description="a byte of its upload is changed on the way")
     not_finite: Share = Field(0.0, description="its training ends in NaN")
-    forgetful: Share = Field(0.0, description="its stored view of the model is gone, and it needs the whole")
+    forgetful: Share = Field(0.0, description="its stored view of the model is lost, so it needs the whole model")
     confirmed: bool = Field(True, description="a client gets a lost upload back; false: it believes that it arrived")
 
     @model_validator(mode="after")
@@ -182,19 +184,19 @@ class Faults(Settings):
 
 
 class UploadLimits(Settings):
-    """The most that one upload may have, so that no client can move the model as it likes. Unset: no limit."""
+    """The largest accepted upload: it bounds how far one client can move the model. Unset: no limit."""
 
     entries: int | None = Field(None, ge=1, description="the number of kept values")
     norm: float | None = Field(None, gt=0, description="its Euclidean norm")
     learnt_norm: float | None = Field(
-        None, gt=1, description="the same, as a factor: times the median of what clients send, which the server learns"
+        None, gt=1, description="the same as a factor: times the clients' median norm, which the server learns"
     )
 
 
 class PrivacySettings(Settings):
-    """Differential privacy of whole clients, see docs/privacy.md. Unset: none."""
+    """Differential privacy of clients, see docs/privacy.md. Unset: none."""
 
-    clip: float | None = Field(None, gt=0, description="C: the largest Euclidean norm of an upload, memory included")
+    clip: float | None = Field(None, gt=0, description="C: the largest Euclidean norm of an upload, with its residual")
     noise: float | None = Field(
         None, gt=0, description="z: the standard deviation of the noise on a round's sum of uploads, in units of C"
     )
@@ -207,7 +209,7 @@ class PrivacySettings(Settings):
         return self
 
     def resolved(self) -> Privacy | None:
-        """What the round loop is told."""
+        """The privacy for the round loop; None if it is unset."""
         if self.clip is None or self.noise is None:
             return None
         return Privacy(self.clip, self.noise, self.delta)
@@ -216,53 +218,55 @@ class PrivacySettings(Settings):
 Partition = LabelPartition | IidPartition | DirichletPartition | NaturalPartition | ContiguousPartition
 
 ONLY_SPEED = frozenset({"threads", "residual_memory_mb", "device_memory_mb", "checkpoint.every_seconds"})
-"""The settings that change how fast a run is and what memory it takes, and not a byte of what comes out: a run may go
-on with others, and is the same run."""
+"""The settings that change only the speed and the memory of a run, not its results. A run may be resumed with other
+values of these, and is the same run."""
 
 
 class RunConfig(Settings):
-    """Everything a run depends on: the same configuration gives the same bytes."""
+    """All settings of a run. The same configuration gives the same bytes."""
 
     task: str = Field(..., description="a name, see: gammafl tasks")
     method: str = Field("gamma-fedht", description="a name, see: gammafl methods; or file.py:function")
     keep: float = Field(0.01, gt=0, le=1, description="the kept fraction, for methods that take one")
-    seed: int = Field(0, ge=0, description="seed of everything random")
-    iterations: int = Field(..., ge=1, description="T: local steps in all")
-    local_steps: int = Field(5, ge=1, description="E: local steps in a round")
+    seed: int = Field(0, ge=0, description="the seed of all random numbers")
+    iterations: int = Field(..., ge=1, description="T: the number of local steps of the run")
+    local_steps: int = Field(5, ge=1, description="E: the number of local steps in a round")
     clients: int = Field(10, ge=1, description="n: the number of clients")
     participation: float = Field(0.5, gt=0, le=1, description="share of the clients that a round picks")
-    batch_size: int = Field(50, ge=1, description="samples of a local step")
+    batch_size: int = Field(50, ge=1, description="samples in a local step")
     sampler: Sampler = Field(
         "replacement",
         description="replacement: samples are drawn at random each time; epochs: passes over the client's samples, "
-        "each in a new order; epochs-fixed: every pass in the same order. A pass goes on in the next round that picks "
-        "the client",
+        "each in a new order; epochs-fixed: every pass in the same order. A pass continues in the client's next "
+        "round",
     )
     weights: Literal["paper", "normalized"] = Field("paper", description="(n/|S|)·p_i, or divided by their sum")
     initialisation: Literal["torch", "lecun"] = Field("torch", description="torch's own, or variance 1/inputs")
-    sequence: int = Field(256, ge=2, description="text: tokens of a sample")
+    sequence: int = Field(256, ge=2, description="text: tokens in a sample")
     pretrained: str | None = Field(
         None, description="text: GPT-2's weights, a directory or a hub's name; unset: random"
     )
     residual_memory_mb: float | None = Field(
-        None, ge=0, description="memory for the clients' residuals; those beyond it are mapped from disk"
+        None, ge=0, description="memory for the clients' residuals; others are on disk, mapped into memory"
     )
     device: str = Field(
-        "cpu", min_length=1, description="where model, samples and local training are: cpu, cuda, cuda:1, mps, xpu, …"
+        "cpu",
+        min_length=1,
+        description="the device of model, samples and local training: cpu, cuda, cuda:1, mps, xpu, …",
     )
     precision: Precision = Field(
-        "f32", description="what local steps are computed in: as the weights are, or by torch's autocast"
+        "f32", description="the precision of local steps: f32, or bf16 or f16 with torch's autocast"
     )
     device_memory_mb: float | None = Field(
         None,
         ge=0,
-        description="memory for the clients' residuals on the device; those beyond it are on the host, to which "
-        "each update of their clients is copied. Unset: all are on the device",
+        description="memory for the clients' residuals on the device; others are on the host, to which each update "
+        "of their clients is copied. Unset: all are on the device",
     )
     fast: bool = Field(
-        True, description="compiled loops instead of torch's for models that have some; false: torch's alone"
+        True, description="use compiled loops instead of torch for models that have such loops; false: only torch"
     )
-    threads: int | None = Field(None, ge=1, description="clients that train at a time; unset: one for each core")
+    threads: int | None = Field(None, ge=1, description="how many clients train at a time; unset: one per core")
     stepsize: Annotated[InverseStepsize | ExponentialStepsize | ConstantStepsize, Field(discriminator="kind")] = (
         InverseStepsize()
     )
@@ -271,14 +275,14 @@ class RunConfig(Settings):
     server_optimizer: Annotated[ServerOptimizer, Field(discriminator="kind")] = NoServerOptimizer()
     downlink: str = Field(
         "full",
-        description="what clients are sent of the model. full: all of it; changes: its values where it changed since "
-        "they last got it; a method, such as gamma-fedht-q:keep=0.04: what it keeps of the difference to what clients "
-        "have",
+        description="what clients are sent of the model. full: all of it; changes: the values that changed since "
+        "they last got it; a method, such as gamma-fedht-q:keep=0.04: the compressed difference to the model that "
+        "clients have",
     )
     budget: str | list[str] | dict[str, str] | None = Field(
         None,
-        description="what clients may send: 64 kB/upload (none is longer), 20 MB/run (what all come to), or 2 kB/s "
-        "with 30 s/round; several with commas between. A table has one for each client, and one for all: "
+        description="what clients may send: 64 kB/upload limits each upload, 20 MB/run the sum of all uploads, 2 "
+        "kB/s with 30 s/round the rate of a client; separate several by commas. A table has single clients, and all: "
         'budget.all="20 MB/run"',
     )
     link: str | None = Field(
@@ -318,7 +322,7 @@ class RunConfig(Settings):
     @field_validator("link")
     @classmethod
     def _one_text_for_a_link(cls, text: str | None) -> str | None:
-        """A trace is read when the run begins."""
+        """Brings a link's text into its usual form. A trace is read later, when the run begins."""
         return text if text is None or is_trace(text) else str(Link.parse(text))
 
     @model_validator(mode="after")
@@ -338,25 +342,25 @@ class RunConfig(Settings):
         return method_named(self.method, self.compression, keep=self.keep, level=self.usual_level)
 
     def resolved_downlink(self) -> Way:
-        """What clients are sent of the model."""
+        """The downlink."""
         return way_down(self.downlink, keep=self.keep, level=self.usual_level)
 
     def resolved_link(self) -> Links | None:
-        """The links for the virtual clock; a trace is read."""
+        """The links for the virtual clock, read from the trace if there is one."""
         return None if self.link is None else as_links(self.link)
 
     def resolved_budgets(self) -> Budgets:
-        """What clients may send."""
+        """The budgets of the clients."""
         return Budgets.of(self.budget, self.clients)
 
     @property
     def usual_level(self) -> str:
-        """For a method that says none: the tasks of the package are the paper's, and have its calibration."""
+        """The level of a method without one. The package's tasks are the paper's, and use its calibration."""
         return "upload" if is_file(self.task) else "paper"
 
     @property
     def stepsize_multiplier(self) -> float:
-        """The paper divides γ by 10 at n = 100."""
+        """The factor of γ. The paper divides γ by 10 for n = 100."""
         chosen = getattr(self.stepsize, "multiplier", 1.0)
         return chosen if chosen is not None else (0.1 if self.clients >= 100 else 1.0)
 
@@ -366,5 +370,5 @@ class RunConfig(Settings):
 
     @property
     def participants(self) -> int:
-        """|S|: clients a round, at least one."""
+        """|S|: the number of clients in a round, at least one."""
         return max(1, round(self.participation * self.clients))

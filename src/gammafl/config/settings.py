@@ -1,4 +1,4 @@
-"""What every table of settings is: unknown keys are refused, values don't change, numbers are finite."""
+"""The base of all tables of settings: it refuses unknown keys, and its values are constant and finite."""
 
 from pydantic import BaseModel, ConfigDict
 

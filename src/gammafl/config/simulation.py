@@ -1,4 +1,4 @@
-"""What identifies a run of `gf.simulate`: its arguments, and digests of those that are no plain values."""
+"""What identifies a run of `gf.simulate`: its arguments, and digests of arguments that are not plain values."""
 
 from typing import Annotated, Any, Literal
 
@@ -13,7 +13,7 @@ AtLeastOne = Annotated[int, Field(ge=1)]
 
 
 class SimulationConfig(Settings):
-    """The arguments of a call. A run directory holds them as config.toml, and is resumed by the same ones alone."""
+    """The arguments of a call. A run directory has them in config.toml, and can only be resumed with the same ones."""
 
     model_config = ConfigDict(strict=True)
 
@@ -52,7 +52,7 @@ class SimulationConfig(Settings):
 
     @property
     def participants(self) -> int:
-        """|S|: clients a round, at least one."""
+        """|S|: the number of clients in a round, at least one."""
         return max(1, round(self.participation * self.clients))
 
 
@@ -64,11 +64,11 @@ DIGESTS = {
     "data_digest": "other data",
     "model_digest": "a model with other layers or initial weights",
 }
-"""What it means that a digest differs."""
+"""Digest → what has changed if it differs."""
 
 
 def make_simulation_config(table: dict[str, Any]) -> SimulationConfig:
-    """The configuration of these arguments, or an `InputError` of one line."""
+    """The configuration from these arguments. An `InputError` of one line if one is wrong."""
     try:
         return SimulationConfig.model_validate(table)
     except ValidationError as error:

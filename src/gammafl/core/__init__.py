@@ -1,1 +1,1 @@
-"""Vectors ↔ messages: the mathematics. No torch, no files."""
+"""The mathematics between vectors and messages. Without torch, without files."""

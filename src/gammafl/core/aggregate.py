@@ -15,25 +15,25 @@ from gammafl.core.sparse import SparseUpdate
 Weighting = Literal["paper", "normalized"]
 
 LARGEST_MODEL = float(np.finfo(np.float32).max) / 4
-"""No element of a model may be larger. A model and the sum of a round's updates are each within it, and so is every
-difference of two models within float32."""
+"""The largest element of a model, and of the sum of a round's updates. So the difference of two models is finite in
+float32."""
 
 
 SMALLEST_WEIGHT, LARGEST_WEIGHT = 2.0**-53, 2.0**53
-"""What a client's weight may be, where it says so itself."""
+"""The range of a weight that a client sends."""
 
 
 def weights(shares: Sequence[float], clients: int, weighting: Weighting = "paper", picked: int = 0) -> list[float]:
-    """What each update counts; `shares` are the p_i of those that arrived, `clients` is n.
+    """The weight of each update.
 
-    "paper": (n/|S|)·p_i with p_i ≤ 1. It is unbiased over the sampling, but its sum differs from 1 when shards differ
-    in size.
-    "normalized": p_i / Σ_{S} p, for shares of any scale.
+    shares      the p_i of the updates that arrived
+    clients     n
+    weighting   "paper": (n/|S|)·p_i with p_i ≤ 1. It is unbiased over the sampling, but the sum of the weights differs
+                from 1 if clients have different numbers of samples. "normalized": p_i / Σ_{S} p, for any scale
+    picked      |S|, if more clients were picked than arrived. A missing update is sent again later: if the others were
+                scaled up for it now, it would count twice. Its unknown p_i is taken as the mean of the others
 
-    |S| is `picked`, if that is more than arrived. A missing update is sent again later; scaling up the others now would
-    count it twice. The unknown p_i of a missing client is taken to be like the others'.
-
-    Every weight is finite, whatever the shares are: they are divided by the largest one before they are added up.
+    Every weight is finite, for any shares: they are divided by the largest one before they are added up.
     """
     require(weighting in ("paper", "normalized"), f"weights must be 'paper' or 'normalized', got {weighting!r}")
     most = 1.0 if weighting == "paper" else math.inf
@@ -52,15 +52,15 @@ def weights(shares: Sequence[float], clients: int, weighting: Weighting = "paper
 
 
 def largest_value(total_weight: float) -> float:
-    """How large an element of an update may be, where all updates of a round have this total weight.
+    """The largest allowed element of an update, if the weights of a round have this sum.
 
-    A model within `LARGEST_MODEL` is then finite after the round, whatever the updates are.
+    Then a model within `LARGEST_MODEL` is finite after the round, for any updates.
     """
     return LARGEST_MODEL / max(1.0, total_weight)
 
 
 def clamp(model: Vector) -> None:
-    """Sets elements beyond `LARGEST_MODEL` to it. One that a client has spoilt then costs the others nothing."""
+    """Sets elements larger than `LARGEST_MODEL` to it. So an element that a bad client made large stays finite."""
     if kernels.largest_magnitude(model) > LARGEST_MODEL:
         if isinstance(model, DeviceVector):
             model.clamp(LARGEST_MODEL)

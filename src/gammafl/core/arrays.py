@@ -1,4 +1,4 @@
-"""The types of arrays that rooms hand to each other."""
+"""The types of arrays that all packages use."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,4 +7,4 @@ Vector = NDArray[np.float32]
 """A model, an update or a residual, flat."""
 
 Positions = NDArray[np.uint32]
-"""Places in a vector, increasing."""
+"""Increasing positions in a vector."""

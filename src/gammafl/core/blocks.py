@@ -1,7 +1,7 @@
-"""Values as whole numbers of 8, 4 or 2 bits, with a scale for each block of them.
+"""Values as whole numbers of 8, 4 or 2 bits, with one scale for each block of values.
 
-A value is q·s in float32, one product: the same on every processor. q is symmetric about zero, so that zero stays zero.
-How q and s are found is the sender's affair: `nearest` keeps the squared error small, `by_chance` is right on average.
+A value is q·s in float32, one product: the same on every processor. q is symmetric about zero, so zero stays zero. The
+sender chooses q and s: `nearest` makes the squared error small, `by_chance` is right on average.
 """
 
 from typing import Any, Literal
@@ -19,7 +19,7 @@ BITS = (2, 4, 8)
 Norm = Literal["max", "l2"]
 
 TURNS = 8
-"""How often `nearest` adjusts a scale."""
+"""How many times `nearest` adjusts a scale at most."""
 
 SMALLEST = np.float32(2.0**-149)
 LARGEST = np.finfo(np.float32).max
@@ -38,7 +38,7 @@ def blocks_of(count: int, block: int) -> int:
 
 @compiled
 def _largest_scale(most: int) -> Any:
-    """So that most·scale is finite."""
+    """The largest scale for which most·scale is finite."""
     scale = np.float32(LARGEST / most)
     if np.float32(most) * scale > LARGEST:
         scale = np.float32(scale * np.float32(1 - 2.0**-23))
@@ -56,7 +56,7 @@ def _nearest(values: Any, most: int, block: int, scales: Any, out: Any) -> None:
         scale = np.float32(0)
         if largest > 0:
             scale = min(max(np.float32(largest / np.float32(most)), SMALLEST), bound)
-            for _ in range(TURNS):  # the best scale for these whole numbers, then the best numbers for that scale
+            for _ in range(TURNS):  # the best scale for these numbers, then the best numbers for that scale
                 product, square, per = 0.0, 0.0, 1.0 / np.float64(scale)
                 for j in range(start, stop):
                     size = np.float64(abs(values[j]))
@@ -87,7 +87,7 @@ def _by_chance(values: Any, levels: int, block: int, by_max: bool, key: Any, sca
             norm = max(norm, size) if by_max else norm + size * size
         norm = norm if by_max else np.sqrt(norm)
         scale = np.float32(norm / levels)
-        if np.float64(scale) * levels < norm:  # no value is beyond the last level
+        if np.float64(scale) * levels < norm:  # so that no value exceeds the last level
             scale = np.float32(np.nextafter(scale, np.float32(np.inf)))
         scale = min(scale, bound)
         scales[number] = scale
@@ -99,10 +99,11 @@ def _by_chance(values: Any, levels: int, block: int, by_max: bool, key: Any, sca
 
 
 def nearest(values: Vector, bits: int, block: int) -> tuple[Vector, Blocks]:
-    """Each value as the nearest q·s, with s of least squared error, near enough.
+    """Each value as the nearest q·s, with a scale s of nearly the least squared error.
 
-    s starts at the block's largest magnitude / most. Then s becomes the best for the whole numbers, Σq·|v| / Σq², and
-    they become the nearest for s, `TURNS` times or until nothing changes. Each step makes the error smaller.
+    s starts at the block's largest magnitude / most. Then s is set to the best scale for the numbers q, Σq·|v| / Σq²,
+    and each q to the nearest number for s. This is repeated `TURNS` times, or until nothing changes. Each step makes
+    the error smaller.
     """
     scales, out = np.empty(blocks_of(values.size, block), np.float32), np.empty(values.size, np.float32)
     _nearest(values, most_of(bits), block, scales, out)
@@ -110,7 +111,7 @@ def nearest(values: Vector, bits: int, block: int) -> tuple[Vector, Blocks]:
 
 
 def by_chance(values: Vector, levels: int, block: int, norm: Norm, key: int) -> tuple[Vector, Blocks]:
-    """Each value as one of the two multiples of s beside it, so that it is right on average; s = norm/levels."""
+    """Each value as one of the two nearest multiples of s = norm/levels, drawn so that its mean is the value."""
     scales, out = np.empty(blocks_of(values.size, block), np.float32), np.empty(values.size, np.float32)
     _by_chance(values, levels, block, norm == "max", np.uint64(key), scales, out)
     return out, Blocks(bits_for(levels), block, scales)
@@ -122,7 +123,7 @@ def bits_for(levels: int) -> int:
 
 
 def scaled(values: Vector, code: Blocks, factor: np.float32) -> tuple[Vector, Blocks]:
-    """The same whole numbers with each scale times `factor`; a scale that would vanish becomes the smallest float."""
+    """The same numbers with each scale times `factor`. A scale that would become 0 becomes the smallest float."""
     scales = np.where(code.scales > 0, np.maximum(code.scales * factor, SMALLEST), np.float32(0)).astype(np.float32)
     smaller = Blocks(code.bits, code.block, scales)
     return unpacked(packed(values, code), smaller, values.size), smaller
@@ -133,7 +134,7 @@ def scaled(values: Vector, code: Blocks, factor: np.float32) -> tuple[Vector, Bl
 
 @compiled
 def _pack(values: Any, words: Any, scales: Any, bits: int, block: int, out: Any) -> bool:
-    """Fills `out`; False if a value is no whole number of `bits` bits times its scale."""
+    """Fills `out`. False if a value is not a whole number of `bits` bits times its scale."""
     least, most, mask = np.float32(-(1 << (bits - 1))), np.float32((1 << (bits - 1)) - 1), (1 << bits) - 1
     together = 8 // bits
     for number in range(scales.size):
@@ -151,7 +152,7 @@ def _pack(values: Any, words: Any, scales: Any, bits: int, block: int, out: Any)
 
 @compiled
 def _unpack(data: Any, scales: Any, bits: int, block: int, out: Any) -> bool:
-    """Fills `out`; False where a scale of zero has numbers that are not zero."""
+    """Fills `out`. False if a block with the scale 0 has numbers other than 0."""
     together, mask, sign = 8 // bits, (1 << bits) - 1, 1 << (bits - 1)
     for number in range(scales.size):
         scale = scales[number]
@@ -165,7 +166,7 @@ def _unpack(data: Any, scales: Any, bits: int, block: int, out: Any) -> bool:
 
 
 def packed(values: Vector, code: Blocks) -> NDArray[np.uint8]:
-    """The whole numbers, 8/bits in a byte."""
+    """The whole numbers as bytes, 8/bits numbers per byte."""
     fits = code.scales.size == blocks_of(values.size, code.block)
     out = np.zeros(-(-values.size * code.bits // 8), np.uint8)
     true = fits and _pack(values, values.view(np.uint32), code.scales, code.bits, code.block, out)
@@ -174,7 +175,7 @@ def packed(values: Vector, code: Blocks) -> NDArray[np.uint8]:
 
 
 def unpacked(data: NDArray[np.uint8], code: Blocks, count: int) -> Vector:
-    """`count` values; the scales are finite and not negative, the values may be infinite."""
+    """The `count` values. The scales must be finite and not negative; the values may be infinite."""
     values = np.empty(count, np.float32)
     if not _unpack(data, code.scales, code.bits, code.block, values):
         raise WireError("numbers other than zero, times zero")

@@ -1,7 +1,7 @@
-"""The k largest of some candidates, exactly, and the others back to where they were.
+"""Keeps exactly the k largest of some candidates, and returns the others to the vector.
 
-Magnitudes are given by their bits, which order like |v|. A guess tells where the k-th largest is: only what is near is
-counted, in bins that become narrower until one holds a single magnitude.
+Magnitudes are given by their bits, whose order is that of |v|. A guess says where the k-th largest one is: only
+magnitudes near it are counted, in bins that get narrower until one bin holds a single magnitude.
 """
 
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ from gammafl.core.lanes import LANES, above, pack
 from gammafl.core.scatter import drawn_places
 
 BINS = 4096
-"""Bins that magnitudes are counted in."""
+"""The number of bins for counting magnitudes."""
 
 Key = tuple[bool, np.uint64]
-"""Whether there is a key, and the key, for compiled code."""
+"""(whether there is a key, the key), for compiled code."""
 
 UNIT, STEP = np.uint32(1), np.uint64(LANES)
 
 
 @compiled
 def chosen(ties: int, wanted: int, keyed: bool, key: Any) -> Any:
-    """Which of `ties` equal magnitudes are taken, in order: one of each of `wanted` equal parts, or the first."""
+    """Which of `ties` equal magnitudes are taken: with a key, one from each of `wanted` equal parts; else the first."""
     if keyed and 0 < wanted < ties:
         return drawn_places(np.uint64(wanted), np.uint64(ties), key)
     return np.arange(wanted)
@@ -34,7 +34,7 @@ def chosen(ties: int, wanted: int, keyed: bool, key: Any) -> Any:
 
 @compiled
 def _count_between(bits: Any, low: Any, high: Any, shift: Any, counts: Any) -> Any:
-    """Counts the magnitudes above `low` and not above `high` in bins of 2^shift, and returns how many they are."""
+    """Counts the magnitudes from above `low` up to `high` in bins of 2^shift, and returns their number."""
     inside, whole = np.uint64(0), np.uint64(bits.size) // BLOCK * BLOCK
     counts[:] = 0
     for base in range(np.uint64(0), whole, BLOCK):
@@ -55,10 +55,9 @@ def _count_between(bits: Any, low: Any, high: Any, shift: Any, counts: Any) -> A
 
 @compiled
 def kth_between(bits: Any, low: Any, high: Any, number: Any) -> Any:
-    """The first magnitude that remains when the `number` smallest are left out, by its bits.
+    """(the smallest magnitude without the `number` smallest, by its bits; how many equal it; how many of these remain).
 
-    And how many equal it, and how many of these remain. All must be above `low`; `high` is a guess of where to look,
-    right if the magnitude is not above it.
+    All magnitudes must be above `low`. `high` is a guess, which is right if the result is not above it.
     """
     counts = np.empty(BINS, np.uint32)
     while True:
@@ -81,7 +80,7 @@ def kth_between(bits: Any, low: Any, high: Any, number: Any) -> Any:
 
 @compiled
 def not_above(bits: Any, limit: Any) -> Any:
-    """Those magnitudes that are not above the limit, by their bits."""
+    """The magnitudes that are not above the limit, by their bits."""
     found, count, whole = np.empty(bits.size + LANES, np.uint32), np.uint64(0), np.uint64(bits.size) // STEP * STEP
     for i in range(np.uint64(0), whole, STEP):
         wanted = ~above(bits, i, limit)
@@ -97,9 +96,9 @@ def not_above(bits: Any, limit: Any) -> Any:
 def _separate(
     indices: Any, bits: Any, kth: Any, chosen: Any, kept_indices: Any, kept_bits: Any, others: Any, rest: Any, done: Any
 ) -> None:
-    """Copies what is above `kth`, and the chosen of what is equal to it, to the kept; the rest to the others.
+    """Copies entries above `kth`, and the chosen ones equal to it, to the kept entries; the rest to the others.
 
-    The values are given by their bits. `done` says how many were kept, returned, equal and chosen before.
+    The values are given by their bits. `done` has the numbers of entries so far: kept, returned, equal and chosen.
     """
     kept, returned, ties, taken = np.uint64(done[0]), np.uint64(done[1]), done[2], done[3]
     whole = np.uint64(bits.size) // STEP * STEP
@@ -141,7 +140,7 @@ def _give_back(others: Any, rest: Any, residual: Any) -> None:
 
 @compiled
 def keep_few(indices: Any, bits: Any, low: Any, high: Any, residual: Any, k: int, keyed: bool, key: Any) -> Any:
-    """`keep` for one piece, in one call; values and residual are given by their bits."""
+    """`keep` for one piece, in one call. Values and residual are given by their bits."""
     left_out, done = bits.size - k, np.zeros(4, np.int64)
     kth, ties, wanted = kth_between(bits, np.uint32(low), np.uint32(high), left_out)
     kept_indices, kept_bits = np.empty(k + LANES, np.uint32), np.empty(k + LANES, np.float32)
@@ -155,9 +154,9 @@ def keep_few(indices: Any, bits: Any, low: Any, high: Any, residual: Any, k: int
 def keep(
     pieces: Sequence[Piece], near: Sequence[Positions], limits: tuple[int, int], residual: Vector, k: int, key: Key
 ) -> Piece:
-    """The k largest entries of these pieces; the others go back into the residual.
+    """The k largest entries of these pieces. The others return to the residual.
 
-    They are more than k, and all above the first limit; `near` are the bits of those not above the second.
+    There must be more than k entries, all above the first limit. `near` has the bits of those not above the second.
     """
     left_out, (low, high) = sum(indices.size for indices, _ in pieces) - k, limits
     nearest = near if sum(bits.size for bits in near) > left_out else [values.view(np.uint32) for _, values in pieces]

@@ -1,7 +1,7 @@
-"""CRC-32 of long messages by all threads: of parts, whose checksums are joined.
+"""CRC-32 of long messages with all threads: each computes the checksum of a part, and the checksums are combined.
 
-A checksum is a polynomial over two elements modulo the CRC's, its highest power in the lowest bit. Data that follows
-multiplies it by x^8 for each byte (zlib's `crc32_combine`, which Python does not offer).
+A checksum is a polynomial over the field of two elements, modulo the CRC's polynomial; its highest power is in the
+lowest bit. Each further byte of data multiplies it by x^8 (zlib's `crc32_combine`, which Python does not offer).
 """
 
 import zlib
@@ -17,7 +17,7 @@ UNIT, BYTE = np.uint32(1 << 31), np.uint32(1 << 23)
 """The polynomials 1 and x^8."""
 
 PART_AT_LEAST = 1 << 20
-"""A shorter part is done before a second thread has woken up."""
+"""A shorter part is finished before a second thread starts."""
 
 
 @compiled
@@ -32,7 +32,7 @@ def _product(one: Any, two: Any) -> Any:
 
 @compiled
 def _followed(checksum: Any, size: Any) -> Any:
-    """The checksum multiplied by x^8 as often as `size` says."""
+    """The checksum multiplied by x^8 `size` times."""
     factor, power = UNIT, BYTE
     while size:
         if size & 1:
@@ -43,7 +43,7 @@ def _followed(checksum: Any, size: Any) -> Any:
 
 
 def crc32(data: Any, before: int = 0) -> int:
-    """`zlib.crc32`: the checksum of `data`, after data whose checksum is `before`.
+    """As `zlib.crc32`: the checksum of `data`, which follows data with the checksum `before`.
 
     >>> crc32(b"message") == crc32(b"sage", crc32(b"mes")) == zlib.crc32(b"message")
     True

@@ -1,7 +1,7 @@
-"""Codes: what an update may carry about itself, so that the wire can write it shorter.
+"""Codes: facts about an update's entries with which a message can be shorter.
 
-A code describes the entries before those that are sent whole. It says nothing that the entries do not say: `encode`
-compares, and refuses a code that is not true of its update.
+A code describes the entries before those that are sent whole. It repeats what the entries themselves say: `encode`
+checks this, and refuses a code that contradicts its update.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from gammafl.core.arrays import Vector
 class Blocks:
     """Values are whole numbers of `bits` bits times the scale of their block (`core/blocks.py`).
 
-    Each block is of `block` values; the last one may be shorter.
+    Each block has `block` values; the last one may be shorter.
     """
 
     bits: int
@@ -26,17 +26,19 @@ class Blocks:
 
 @dataclass(frozen=True, eq=False)
 class Rotated:
-    """Values are signs that were rotated back by `key`, times the scale of their block (`core/rotation.py`)."""
+    """Values are rotated signs times the scale of their block; `key` determines the rotation (`core/rotation.py`)."""
 
     key: int
     scales: Vector
     signs: NDArray[np.uint8]
-    """A bit for each rotated value."""
+    """One bit for each rotated value."""
 
 
 @dataclass(frozen=True, eq=False)
 class Code:
-    """`drawn`: the key that positions were drawn by (`core/drawn.py`). `values`: how values are coded."""
+    """drawn    the key that draws the positions (`core/drawn.py`)
+    values   how the values are coded
+    """
 
     drawn: int | None = None
     values: Blocks | Rotated | None = None

@@ -1,13 +1,13 @@
-"""The compressors C: vector → sparse update, as frozen values of their own hyperparameters.
+"""The compressors C: vector → sparse update. A compressor is a frozen dataclass of its hyperparameters.
 
     Dense            keeps everything: FedAVG
     HardThreshold    keeps |v_j| > λ: HT
     GammaFedHT       the same with λ_t that follows the stepsize: γ-FedHT
     TopK             keeps the k entries of largest magnitude
 
-A compressor is written once, as `take`: it moves what is to be sent out of a vector and leaves the rest, so that
-sent + rest is the vector. What it may know of the run arrives as a `Moment`. How kept values are rounded is the affair
-of `core/values.py`, what is remembered that of `core/memory.py`.
+Every compressor has one function, `take`: it moves the entries to send out of a vector and leaves the rest, so that
+sent + rest is the vector. All facts about the run come in a `Moment`. `core/values.py` rounds kept values, and
+`core/memory.py` keeps the rest.
 """
 
 import math
@@ -31,25 +31,35 @@ from gammafl.core.thresholds import Units, matched_threshold, require_alpha, req
 
 Scope = Literal["global", "tensor"]
 ALONE = Moment()
-"""For a compressor that is called without a run."""
+"""The moment for a compressor that is called outside a run."""
 
 
 class Compressor(ABC):
-    """C(vector) at a moment of a run."""
+    """C(vector) at a moment of a run. Derive from it to write your own (docs/own-method.md).
+
+    >>> class Signs(Compressor):
+    ...     def take(self, vector, moment):
+    ...         indices = np.flatnonzero(vector > 0)
+    ...         values = vector[indices].copy()
+    ...         vector[indices] = 0
+    ...         return SparseUpdate(vector.size, indices, values)
+    >>> Signs()([1.0, -2.0, 3.0]).indices.tolist()
+    [0, 2]
+    """
 
     leaves_a_rest: bool = True
-    """Whether anything is ever left for a memory to remember."""
+    """Whether `take` ever leaves anything in the vector, so that the memory has something to keep."""
 
     on_device: bool = False
-    """Whether `add_and_take` works where the vectors are, on a device; else they must come to the host."""
+    """Whether `add_and_take` works on a device. Otherwise vectors must be copied to the host."""
 
     follows_keep: bool = False
-    """Whether `take` keeps what `moment.keep` says, where it says so: then a run's byte budget can steer it."""
+    """Whether `take` keeps the fraction `moment.keep` if it is set. A run's byte budget needs this."""
 
     def __init_subclass__(cls) -> None:
-        """A subclass of ours that has a `take` of its own is not passed over by our fused `add_and_take`.
+        """A subclass with its own `take` does not inherit the fused `add_and_take`, which would not call it.
 
-        Nor is it believed to work on a device, unless it says so.
+        Nor does it inherit `on_device`: it must set this itself.
         """
         if "take" in vars(cls) and "add_and_take" not in vars(cls):
             cls.add_and_take = Compressor.add_and_take  # type: ignore[method-assign]
@@ -58,24 +68,24 @@ class Compressor(ABC):
 
     @abstractmethod
     def take(self, vector: Vector, moment: Moment) -> SparseUpdate:
-        """Moves what is to be sent out of `vector`, in place, and returns it."""
+        """Moves the entries to send out of `vector`, in place, and returns them."""
 
     def add_and_take(self, delta: Vector, residual: Vector, moment: Moment) -> SparseUpdate:
-        """residual ← residual + delta, then `take` from it. Algorithm 1, lines 12-13."""
+        """residual ← residual + delta, then `take` from the residual. Algorithm 1, lines 12-13."""
         residual += delta
         return self.take(residual, moment)
 
     def parts(self, dim: int, moment: Moment) -> Sequence[int]:
-        """The lengths of the parts of a vector that are compressed each on its own."""
+        """The lengths of the parts of a vector that are compressed separately."""
         return (dim,)
 
     def planned(self, moment: Moment) -> float | None:
-        """The fraction of the entries that is to be kept at this moment; None where nobody can say before."""
+        """The fraction of the entries to keep at this moment; None if it is not known before."""
         return None
 
     def __call__(self, vector: Any, moment: Moment = ALONE) -> SparseUpdate:
-        """What would be sent of `vector` (numpy's, torch's, or a list), which is left as it is."""
-        from gammafl.core.method import Method  # which is made of compressors
+        """The update that would be sent for `vector`: an array, a tensor or a list. It does not change."""
+        from gammafl.core.method import Method  # here, since method imports compressors
 
         method = Method(self)
         whole = method.placed(vector, "vector")
@@ -88,7 +98,11 @@ class Compressor(ABC):
 
 @dataclass(frozen=True)
 class Dense(Compressor):
-    """Keeps everything: FedAVG."""
+    """Keeps everything: FedAVG.
+
+    >>> len(Dense()([1.0, 0.0, -2.0]))
+    3
+    """
 
     leaves_a_rest = False
     on_device = True
@@ -104,10 +118,10 @@ class Dense(Compressor):
 
 @dataclass(frozen=True)
 class Thresholding(Compressor):
-    """Keeps |v_j| > λ_t, so that λ = 0 keeps all that is not zero. Subclasses say what λ_t is.
+    """Keeps |v_j| > λ_t. With λ = 0 it keeps all entries that are not zero. Subclasses define λ_t.
 
-    Where the moment says how much to keep (`moment.keep`), λ_t is what just so many entries reach. Then
-    max(1, round(keep·d)) are kept, fewer only where fewer are not zero. Among equal magnitudes `moment.key` chooses.
+    If `moment.keep` is set, it keeps the max(1, round(keep·d)) largest entries instead, but never zeros. Among equal
+    magnitudes, `moment.key` chooses.
     """
 
     follows_keep = True
@@ -133,8 +147,12 @@ class Thresholding(Compressor):
 class HardThreshold(Thresholding):
     """λ_t = value · scale: HT.
 
-    With `units="gradient"` the threshold is on the update divided by γ_t, as the paper's proofs have it
-    (docs/deviations.md).
+    value   λ, multiplied by the scale that a level sets
+    units   "update", or "gradient": the threshold is for the update divided by γ_t, as in the paper's proofs
+            (docs/deviations.md)
+
+    >>> HardThreshold(1.5)([1.0, -2.0, 3.0]).values.tolist()
+    [-2.0, 3.0]
     """
 
     value: float = 1.0
@@ -148,13 +166,21 @@ class HardThreshold(Thresholding):
         return _in_units(self.units, self.value * moment.scale, moment)
 
     def matching(self, threshold: float, schedule: Schedule) -> float:
-        """The scale at which the budget is that of HT with `threshold`."""
+        """The scale with the same budget as HT with `threshold`."""
         return threshold
 
 
 @dataclass(frozen=True)
 class GammaFedHT(Thresholding):
-    """λ_t = λ_0 / √(r^α + r^{−α}) with λ_0 = initial · scale and r = γ_t/√(γ_0γ_T): Algorithm 1, line 11."""
+    """λ_t = λ_0 / √(r^α + r^{−α}) with λ_0 = initial · scale and r = γ_t/√(γ_0γ_T): Algorithm 1, line 11.
+
+    initial   λ_0, multiplied by the scale that a level sets
+    alpha     α: how strongly λ_t follows the stepsize
+    units     "update", or "gradient": the threshold is for the update divided by γ_t
+
+    >>> GammaFedHT(2.0)([1.0, -2.0, 3.0]).values.tolist()
+    [-2.0, 3.0]
+    """
 
     initial: float = 1.0
     alpha: float = 1.0
@@ -171,7 +197,7 @@ class GammaFedHT(Thresholding):
         return _in_units(self.units, shaped, moment)
 
     def matching(self, threshold: float, schedule: Schedule) -> float:
-        """λ_0 such that the budget is that of HT with `threshold`: ∫1/λ² = ∫1/λ_t²."""
+        """The λ_0 with the same budget as HT with `threshold`: ∫1/λ² = ∫1/λ_t²."""
         return matched_threshold(threshold, schedule.stepsize, schedule.iterations, self.alpha)
 
 
@@ -185,10 +211,13 @@ def _require_units(units: Units) -> None:
 
 @dataclass(frozen=True)
 class TopK(Compressor):
-    """Keeps the k entries of largest magnitude; among equals the first. Zeros are never sent.
+    """Keeps the k entries of largest magnitude; among equal ones the first. Zeros are never sent.
 
-    `k` is a count (int) or a fraction of d (float, ⌈k·d⌉ entries). With `scope="tensor"` each tensor of the model keeps
-    ⌈share·size⌉ of its own entries, share = k or k/d. Where the moment says how much to keep, that is k.
+    k       a count (int) or a fraction of d (float, ⌈k·d⌉ entries). If `moment.keep` is set, it is used instead
+    scope   "global", or "tensor": each tensor of the model keeps ⌈share·size⌉ of its own entries, share = k or k/d
+
+    >>> TopK(2)([1.0, -2.0, 3.0]).values.tolist()
+    [-2.0, 3.0]
     """
 
     follows_keep = True
@@ -230,7 +259,7 @@ class TopK(Compressor):
 
 
 def checked_k(k: int | float, name: str) -> int | float:
-    """`k` if it is a count or a fraction."""
+    """`k`, or an error if it is neither a count nor a fraction."""
     k = int(k) if isinstance(k, np.integer) else k
     valid = is_number(k) and (k >= 0 if isinstance(k, int) else 0 < k <= 1)
     require(valid, f"{name} takes a count (int ≥ 0) or a fraction (float in (0, 1]), got {k!r}")
@@ -238,12 +267,12 @@ def checked_k(k: int | float, name: str) -> int | float:
 
 
 def count_of(k: int | float, size: int) -> int:
-    """The entries that k means: itself, or ⌈k·size⌉."""
+    """The number of entries that k stands for: k itself, or ⌈k·size⌉."""
     return k if isinstance(k, int) else _ceil_share(_exact(k), size)
 
 
 def share_of(k: int | float, moment: Moment) -> float | None:
-    """The fraction that k means; None where nobody said how long the vector is."""
+    """The fraction that k stands for; None if the length of the vector is not known."""
     if not isinstance(k, int):
         return k
     size = 0 if moment.layout is None else sum(moment.layout.sizes)
@@ -251,7 +280,7 @@ def share_of(k: int | float, moment: Moment) -> float | None:
 
 
 def _exact(share: float) -> Fraction:
-    """The decimal number that was written: 0.07 of 100 is 7, not 7.000000000000001."""
+    """The decimal number that the user wrote: 0.07 of 100 is 7, not 7.000000000000001."""
     return Fraction(repr(float(share)))
 
 

@@ -1,8 +1,8 @@
-"""Positions that a key draws: `count` of `dim`, all different, in O(count), the same on every processor.
+"""Draws `count` different positions below `dim` from a key, in O(count), the same on every processor.
 
-The key fixes a permutation π of 0…dim − 1, and the positions are π(0) … π(count − 1) in order. π is a Feistel network
-over the next power of two: each half of a number's bits is changed in turn by a hash of the other half and the key. A
-result outside of 0…dim − 1 is permuted again until it is inside.
+The key determines a permutation π of 0…dim − 1. The positions are π(0) … π(count − 1), sorted. π is a Feistel network
+over the next power of two: it changes each half of a number's bits in turn by a hash of the other half and the key. A
+result outside 0…dim − 1 is permuted again until it is inside.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from gammafl.core.jit import compiled
 
 ROUNDS = 8
 FEWEST_BITS = 8
-"""Of a permuted number: with fewer there would be too few permutations."""
+"""The fewest bits of a permuted number. With fewer, there would be too few permutations."""
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -31,7 +31,7 @@ def mixed(word: Any) -> Any:
 
 @compiled
 def hashed(key: Any, number: Any) -> Any:
-    """64 random bits for each number, by the key."""
+    """64 random bits from the key and a number."""
     return mixed(key + (np.uint64(number) + np.uint64(1)) * GOLDEN)
 
 
@@ -57,7 +57,7 @@ def _draw(key: Any, dim: Any, bits: Any, indices: Any) -> None:
 
 
 def positions(key: int, dim: int, count: int) -> NDArray[np.uint32]:
-    """`count` positions below `dim`, in order.
+    """`count` positions below `dim`, sorted.
 
     key     64 random bits
     count   at most `dim`

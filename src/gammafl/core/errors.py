@@ -1,28 +1,52 @@
-"""What can go wrong. Each message names what was wrong and what to do about it."""
+"""The errors of gammafl. Each message says what is wrong and what to do about it."""
 
 
 class GammaflError(Exception):
-    """All that gammafl raises on purpose; the command line prints it as one line."""
+    """The base class of all errors that gammafl raises on purpose. The command line prints them as one line.
+
+    >>> import gammafl as gf
+    >>> try:
+    ...     gf.method_named("topk")
+    ... except gf.GammaflError as error:
+    ...     type(error).__name__
+    'InputError'
+    """
 
 
 class InputError(GammaflError, ValueError):
-    """A mistake in what was given to gammafl."""
+    """A wrong argument, setting or file. It is also a `ValueError`.
+
+    >>> import gammafl as gf
+    >>> try:
+    ...     gf.ef_sign(scope="layer")
+    ... except gf.InputError as error:
+    ...     print(error)
+    scope must be 'global' or 'tensor', got 'layer'
+    """
 
 
 class WireError(GammaflError, ValueError):
-    """Bytes from elsewhere that are not what they should be: docs/wire-format.md."""
+    """A message or an upload that is malformed or not allowed: see docs/wire-format.md.
+
+    >>> import gammafl as gf
+    >>> try:
+    ...     gf.decode(b"no")
+    ... except gf.WireError as error:
+    ...     print(error)
+    2 bytes are shorter than the header of any message
+    """
 
 
 class DivergedError(GammaflError, ArithmeticError):
-    """An update that holds NaN or infinity: training went beyond what numbers can hold."""
+    """An update that holds NaN or infinity: the training has diverged. A smaller stepsize usually helps."""
 
 
 class ProcessDiedError(InputError):
-    """One of several processes ended before its run did; the others' runs are kept."""
+    """One of several processes ended before its run was finished. The runs of the others are kept."""
 
 
 def not_installed(package: str, extra: str) -> InputError:
-    """What to raise where an optional package is missing, which `extra` brings."""
+    """The error for an optional package that is missing. `extra` is the extra that installs it."""
     return InputError(f"this needs {package}, which is not installed: pip install 'gammafl[{extra}]'")
 
 

@@ -1,17 +1,17 @@
-"""Freed memory that is kept for the next step.
+"""Keeps freed memory for the next step.
 
-glibc gives a block of 128 kB or more back to the system when it is freed, and the next step's tensors of that size are
-new pages again, each of them zeroed first. The limit is raised when a larger block is freed: then glibc takes blocks of
-that size for ordinary ones, up to 32 MB.
+glibc returns a freed block of 128 kB or more to the system. The next step then gets new pages for tensors of that size,
+and the system fills each page with zeros first. When a larger block is freed, glibc raises this limit to the block's
+size, up to 32 MB.
 """
 
 import numpy as np
 
 LARGEST = 32 << 20
 PAGES = 8192
-"""What a block's header and its rounding to pages take, generously."""
+"""An upper bound of the bytes for a block's header and its rounding to pages."""
 
 
 def keep_freed_memory() -> None:
-    """From now on blocks below 32 MB are kept when they are freed; nothing happens where there is no glibc."""
-    np.empty(LARGEST - PAGES, np.uint8)  # freed at once, and never touched
+    """From now on, freed blocks below 32 MB are kept. Without glibc, nothing happens."""
+    np.empty(LARGEST - PAGES, np.uint8)  # freed at once, never written

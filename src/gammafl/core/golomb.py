@@ -4,8 +4,8 @@ A gap g with parameter b is written as g >> b in unary (that many ones, then a z
 least significant bit first. For positions scattered at random a Rice code stays within a few per cent of
 their entropy.
 
-What does not fill a byte yet waits in `pending`, whose lowest `held` bits are in use. Short codes are written
-two or four at a time, and read by a table that tells what the next bits say.
+Bits that do not fill a byte yet are in `pending`, whose lowest `held` bits are in use. Short codes are written two or
+four at a time, and read with a table of what the next bits mean.
 """
 
 import math
@@ -23,22 +23,22 @@ MAX_PARAMETER = 32
 ONE, TWO, EIGHT = np.uint64(1), np.uint64(2), np.uint64(8)
 WORD = np.uint64(32)
 ONES = np.uint64(0xFFFFFFFF)
-"""The bits in a word of a unary number, and all of them set."""
+"""A word of a unary number with all bits set; before it, the number of its bits."""
 LONGEST = np.uint64(56)
-"""Bits that are written at a time: with up to seven that are pending they fit into eight bytes."""
+"""The most bits that are written at a time. With up to seven pending bits, they fit into eight bytes."""
 GAPS, MOST_TOGETHER = np.uint64(64), np.uint64(4)
-"""Gaps that are coded at a time, and codes that are written at a time where they are short."""
+"""How many gaps are coded at a time, and how many short codes are written at a time."""
 READ = np.uint64(64)
 ALL_ONES = ~np.uint64(0)
-"""The bits in a word that is read, and all of them set."""
+"""A word that is read with all bits set; before it, the number of its bits."""
 
 WORDS = np.dtype("<u8")
-"""As which a message is read."""
+"""The type as which a message is read."""
 
 
 @compiled
 def _coded_bits(indices: Any, parameter: int) -> Any:
-    """The bits of all codes, with this parameter, the one below and the one above."""
+    """The total bits of the codes with this parameter, with the one below, and with the one above."""
     count, b = np.uint64(indices.size), np.uint64(parameter)
     less, more = max(b, ONE) - ONE, b + ONE
     first = np.uint64(indices[0])
@@ -60,9 +60,9 @@ def in_order(indices: Any) -> Any:
 
 @compiled
 def plan(indices: Any) -> Any:
-    """(whether the positions strictly increase, the parameter to code them with, and the size in bytes).
+    """(whether the positions strictly increase, the parameter for their codes, the size in bytes).
 
-    The parameter is found going downhill from the best one for scattered positions.
+    The search for the parameter starts from the best one for randomly scattered positions, and goes downhill.
     """
     if indices.size == 0 or not in_order(indices):
         return indices.size == 0, 0, 1
@@ -80,7 +80,7 @@ def plan(indices: Any) -> Any:
 
 @compiled
 def put(code: Any, length: Any, out: Any, at: Any, pending: Any, held: Any) -> Any:
-    """Appends a code of at most `LONGEST` bits, where fewer than eight are pending; may write eight bytes ahead."""
+    """Appends a code of at most `LONGEST` bits while fewer than eight are pending. May write eight bytes ahead."""
     pending |= code << held
     held += length
     for byte in range(8):
@@ -105,9 +105,9 @@ def _put_gap(gap: Any, b: Any, out: Any, at: Any, pending: Any, held: Any) -> An
 
 @compiled
 def _put_short(indices: Any, j: Any, b: Any, out: Any, at: Any, pending: Any, held: Any) -> Any:
-    """Appends gaps from the j-th on, a block at a time, while all of a block are short; returns how far it came too.
+    """Appends blocks of gaps from the j-th on, while all codes of a block are short. Also returns where it stopped.
 
-    Codes are made of all gaps, then put together in pairs and in fours, which the compiler does for many at a time.
+    All gaps are coded first; then codes are joined in pairs and in fours. The compiler vectorises this.
     """
     lowest, codes, lengths = (ONE << b) - ONE, np.empty(GAPS, np.uint64), np.empty(GAPS, np.uint64)
     while j + GAPS <= np.uint64(indices.size):
@@ -135,7 +135,7 @@ def _put_short(indices: Any, j: Any, b: Any, out: Any, at: Any, pending: Any, he
 
 @compiled
 def _write(indices: Any, parameter: int, out: Any) -> None:
-    """`out` has room for eight bytes more than the codes fill."""
+    """`out` must have room for eight bytes more than the codes."""
     b, count = np.uint64(parameter), np.uint64(indices.size)
     out[0] = parameter
     j, at, pending, held, following = np.uint64(0), ONE, np.uint64(0), np.uint64(0), np.uint64(0)
@@ -153,13 +153,13 @@ def _write(indices: Any, parameter: int, out: Any) -> None:
 # --- reading ----------------------------------------------------------------------------------------------
 
 LOOKED_AT, CODES, TURNS = 11, 6, 5
-"""Bits that a table is asked about, codes that it knows of them, and how often that fits into 64 bits."""
+"""The bits that index a table, the most codes in them, and how often these bits fit into 64 bits."""
 
 TABLED = 5
-"""The largest parameter with a table: with it the gaps that `LOOKED_AT` bits can hold fit into a byte."""
+"""The largest parameter with a table. Up to it, the gaps in `LOOKED_AT` bits fit into a byte."""
 
 MANY = 4096
-"""For fewer codes a table is not worth its memory."""
+"""For fewer codes, no table is made: it would not be worth its memory."""
 
 NO_TABLE = np.empty(0, np.uint32), np.empty(0, np.uint8)
 AHEAD, SEEN = np.uint64(CODES * TURNS), np.uint64((1 << LOOKED_AT) - 1)
@@ -167,10 +167,10 @@ AHEAD, SEEN = np.uint64(CODES * TURNS), np.uint64((1 << LOOKED_AT) - 1)
 
 @cache
 def _table(parameter: int) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
-    """What the next bits say, for all that they can be: steps and positions.
+    """Steps and positions, for all values of the next bits.
 
-    A step is the number of whole codes, the bits that they take, and how far they lead, in bits 0, 4 and 8. Positions
-    are those of the codes, from where they begin.
+    A step holds the number of whole codes, their bits, and the sum of their gaps, at bits 0, 4 and 8. Positions are
+    those of the codes, relative to the start.
     """
     steps, positions = np.zeros(1 << LOOKED_AT, np.uint32), np.zeros((1 << LOOKED_AT, CODES), np.uint8)
     _fill(parameter, steps, positions)
@@ -205,9 +205,9 @@ def bits_from(bit: Any, words: Any) -> Any:
 
 @compiled
 def _read_many(words: Any, bits: Any, steps: Any, positions: Any, at: Any, indices: Any) -> Any:
-    """Reads short codes by their table as far as it tells them, and returns how far it came: (codes, bits, position).
+    """Reads short codes with their table as far as possible, and returns where it stopped: (codes, bits, position).
 
-    It stops where the data or the indices might end; nobody has looked yet whether the positions are too large.
+    It stops before the data or the indices might end. It does not check whether the positions are too large.
     """
     j, bit, position = at
     while j + AHEAD <= np.uint64(indices.size) and bit + READ <= bits:
@@ -229,7 +229,7 @@ def _read_many(words: Any, bits: Any, steps: Any, positions: Any, at: Any, indic
 
 @compiled
 def _read(words: Any, size: int, parameter: int, dim: int, steps: Any, positions: Any, indices: Any) -> Any:
-    """Fills `indices`; returns the bit after, or −1 for a code that runs past data or dimension.
+    """Fills `indices`. Returns the bit after the codes, or −1 if a code exceeds the data or the dimension.
 
     `words` hold the `size` bytes of data, followed by at least 64 zeros, which end any code.
     """
@@ -267,19 +267,19 @@ def _read(words: Any, size: int, parameter: int, dim: int, steps: Any, positions
 
 
 def words_of(codes: bytes) -> NDArray[np.uint64]:
-    """The bytes for `bits_from`, followed by at least 64 zeros."""
+    """The bytes as words for `bits_from`, followed by at least 64 zero bits."""
     return np.frombuffer(codes.ljust(len(codes) // 8 * 8 + 16, b"\0"), WORDS).astype(np.uint64, copy=False)
 
 
 def encode(indices: NDArray[np.uint32], parameter: int, size: int) -> memoryview:
-    """The parameter in a byte and the codes of the gaps, as long as `plan` says; the last byte is filled with zeros."""
+    """The parameter as a byte, then the codes of the gaps, `size` bytes in all. Zeros fill the last byte."""
     out = np.empty(size + 8, np.uint8)
     _write(indices, parameter, out)
     return out[:size].data
 
 
 def decode(data: bytes, start: int, count: int, dim: int) -> tuple[NDArray[np.uint32], int]:
-    """`count` positions below `dim` from `data[start:]` on, and where they end; only as `encode` and `plan` have it."""
+    """`count` positions below `dim` from `data[start:]`, and where they end. Accepts only what `encode` writes."""
     parameter, size = data[start] if start < len(data) else 0, len(data) - start - 1
     if parameter > MAX_PARAMETER:
         raise WireError(f"Rice parameter {parameter} is larger than {MAX_PARAMETER}")

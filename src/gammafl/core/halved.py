@@ -1,7 +1,7 @@
-"""A vector in half the bytes: bfloat16, rounded up or down by chance, so that nothing is lost on average.
+"""A vector in half the bytes: bfloat16, randomly rounded up or down, so that the mean stays right.
 
-Rounding to the nearest would drop, every time, an update that is small beside the residual which it is added to. By
-chance it counts in full once in a while, and the mean is right.
+Rounding to the nearest would always drop an update that is small compared to its residual. With random rounding, the
+residual sometimes moves by a full step, so that its mean is right.
 """
 
 import numpy as np
@@ -11,11 +11,11 @@ from gammafl.core.arrays import Vector
 from gammafl.core.values import INFINITY, UPPER
 
 PART = 1 << 20
-"""Elements at a time, so that random numbers take little memory."""
+"""Elements per step, so that the random numbers need little memory."""
 
 
 def round_by_chance(vector: Vector, rng: np.random.Generator) -> None:
-    """Each element becomes one of its two neighbours in bfloat16, in place; the mean of both is the element.
+    """Rounds each element to one of its two neighbours in bfloat16, in place. Its mean is the element.
 
     >>> vector = np.full(100_000, 1 + 1 / 1024, np.float32)
     >>> round_by_chance(vector, np.random.default_rng(0))
@@ -26,15 +26,15 @@ def round_by_chance(vector: Vector, rng: np.random.Generator) -> None:
     for start in range(0, words.size, PART):
         part = words[start : start + PART]
         raised = part + rng.integers(0, 1 << 16, part.size, np.uint32)
-        beyond = raised & np.uint32(0x7FFFFFFF) >= INFINITY  # the largest ones would become infinite
+        beyond = raised & np.uint32(0x7FFFFFFF) >= INFINITY  # the largest values would become infinite
         part[:] = np.where(beyond, part, raised) & UPPER
 
 
 def to_halves(vector: Vector) -> NDArray[np.uint8]:
-    """The upper half of each element, low byte first: all of it, where the vector was rounded."""
+    """The upper half of each element, low byte first. If the vector was rounded, nothing is lost."""
     return (vector.view(np.uint32) >> np.uint32(16)).astype("<u2").view(np.uint8)
 
 
 def from_halves(halves: NDArray[np.uint8]) -> Vector:
-    """The vector that `to_halves` was given, if it was rounded."""
+    """The vector from the bytes of `to_halves`."""
     return (halves.view("<u2").astype(np.uint32) << np.uint32(16)).view(np.float32)

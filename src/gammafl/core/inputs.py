@@ -1,4 +1,4 @@
-"""Arrays as callers give them, numpy's, torch's or a list, and one line for what is none."""
+"""Reads arrays from callers, numpy's, torch's or lists, with a one-line error for all else."""
 
 from numbers import Real
 from typing import Any
@@ -17,22 +17,22 @@ STRIDED = "torch.strided"
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a real number of Python's or numpy's; true and false are none."""
+    """Whether `value` is a real number of Python's or numpy's. True and False are not."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def array_of(value: Any, name: str, wanted: str) -> NDArray[Any]:
-    """`value` as an array of numpy that shares its memory, if it has any; `wanted` is for the error."""
-    if isinstance(value, np.ma.MaskedArray):  # numpy would forget the mask
+    """`value` as a numpy array that shares its memory, if possible. `wanted` describes the right type in the error."""
+    if isinstance(value, np.ma.MaskedArray):  # numpy would drop the mask
         raise not_what_is_wanted(value, name, wanted)
     try:
         return np.asarray(value.detach() if hasattr(value, "detach") else value)
-    except (TypeError, ValueError, RuntimeError):  # such as torch's own for bfloat16, sparse tensors, other devices
+    except (TypeError, ValueError, RuntimeError):  # such as torch's errors for bfloat16, sparse tensors and devices
         raise not_what_is_wanted(value, name, wanted) from None
 
 
 def floats_of(value: Any, name: str) -> Vector:
-    """`value` as a contiguous float32 vector, which shares its memory if it is one already."""
+    """`value` as a contiguous float32 vector. It shares the memory if `value` already is one."""
     wanted = "a vector of numbers, such as float32"
     array = array_of(value, name, wanted)
     if array.ndim != 1 or array.dtype.kind not in NUMBERS:
@@ -53,7 +53,7 @@ def _described(value: Any) -> str:
     """'torch.float32 of shape (3, 4), torch.sparse_coo' for a tensor, 'list' for a list."""
     try:
         parts = [f"{value.dtype} of shape {tuple(value.shape)}"]
-    except (AttributeError, TypeError, RuntimeError):  # the last is a nested tensor's, which has no shape
+    except (AttributeError, TypeError, RuntimeError):  # RuntimeError: a nested tensor has no shape
         return "None" if value is None else type(value).__name__
     if isinstance(value, np.ma.MaskedArray):
         parts.append("with a mask")

@@ -1,12 +1,13 @@
-"""Position coding: the middle position first, then those before and after it, each within what is left open.
+"""Position coding: first the middle position, then the positions before and after it, each in its remaining range.
 
-Where positions gather, as in some rows of a tensor, ranges become narrow and codes short, without any parameter
+If positions gather, as in some rows of a tensor, the ranges become narrow and the codes short, without any parameter
 (A. Moffat, L. Stuiver: Binary Interpolative Coding for Effective Index Compression, Information Retrieval 3, 2000).
 
-One of `slack` + 1 places takes width = bits of `slack`; 2^width − slack − 1 of them take one bit less. These are the
-places nearest to either end, where a position is next to one that is known.
+The code of one of `slack` + 1 places has width = bits of `slack`; 2^width − slack − 1 codes have one bit less. These
+belong to the places nearest to both ends, next to a known position.
 
-Every sequence of bits is the code of some positions, and of no others: a decoder has only to check the bits after them.
+Every sequence of bits is the code of exactly one sequence of positions. So a decoder only has to check the bits after
+the code.
 """
 
 import math
@@ -22,18 +23,18 @@ from gammafl.core.jit import compiled_with, leading_zeros
 from gammafl.core.reading import BYTES, part, require_zeros_after
 
 MOST_DIM = 1 << 20
-"""The coding is refused for longer vectors."""
+"""The longest vector for this coding."""
 MOST_TRIED = 1 << 14
-"""It takes about ten times as long as a Rice code, and is tried unasked for so many positions at most."""
+"""`encode` tries this coding for at most this many positions, since it takes ten times as long as a Rice code."""
 
 ZERO, WORD = np.uint64(0), np.uint64(64)
 DEPTH = MOST_DIM.bit_length()
-"""So often a range of positions can be halved."""
+"""How many times a range of positions can be halved at most."""
 
 
 @compiled_with(golomb)
 def _write(indices: Any, dim: int, most: int, out: Any) -> Any:
-    """The size in bits, or −1 if it is more than `most`; `out` has room for eight bytes more than these."""
+    """The size in bits, or −1 if it is more than `most`. `out` must have room for eight bytes more than `most` bits."""
     later = np.empty((DEPTH, 4), np.uint64)
     first, stop, low, high = ZERO, np.uint64(indices.size), ZERO, np.uint64(dim)
     at, pending, held, depth = ZERO, ZERO, ZERO, 0
@@ -68,7 +69,7 @@ def _write(indices: Any, dim: int, most: int, out: Any) -> Any:
 
 @compiled_with(golomb)
 def _read(words: Any, bits: int, dim: int, indices: Any) -> Any:
-    """Fills `indices`; returns the bit after, or −1 if there are not as many as `bits`, which `words` hold."""
+    """Fills `indices`. Returns the bit after the code, or −1 if `words` hold too few bits: they hold `bits`."""
     later = np.empty((DEPTH, 4), np.uint64)
     first, stop, low, high = ZERO, np.uint64(indices.size), ZERO, np.uint64(dim)
     bit, depth = ZERO, 0
@@ -106,7 +107,7 @@ def _read(words: Any, bits: int, dim: int, indices: Any) -> Any:
 def encode(indices: NDArray[np.uint32], dim: int, most: int | None = None) -> memoryview | None:
     """The codes of strictly increasing positions below `dim`, or None if they take more than `most` bytes.
 
-    The last byte is filled with zeros.
+    Zeros fill the last byte.
 
     >>> bytes(encode(np.array([3, 4, 900], np.uint32), 1000)).hex()
     '10ae0e'
@@ -118,12 +119,12 @@ def encode(indices: NDArray[np.uint32], dim: int, most: int | None = None) -> me
 
 
 def most_bytes(dim: int, count: int) -> int:
-    """No `count` positions below `dim` take more.
+    """An upper bound of the bytes for `count` positions below `dim`.
 
-    The halves of a range share its slack s, and differ by at most one in their numbers of positions. So there are
-    1, 2, 4, … ranges one below the other, in the last row as many as are left, and the slacks of n ranges in a row add
-    up to at most S = dim − count. A range takes at most ⌈log2(s + 1)⌉ bits. The logarithm is concave: n ranges take
-    less than n·(log2(S/n + 1) + 1).
+    The halves of a range share its slack s, and their numbers of positions differ by at most one. So there are levels
+    of 1, 2, 4, … ranges, and the last level has the rest. The slacks of the n ranges of a level add up to at most
+    S = dim − count. A range takes at most ⌈log2(s + 1)⌉ bits. Since the logarithm is concave, n ranges take less than
+    n·(log2(S/n + 1) + 1) bits.
     """
     slack, left, row, bits = dim - count, count, 1, 0.0
     while left:
@@ -134,10 +135,10 @@ def most_bytes(dim: int, count: int) -> int:
 
 
 def decode(data: bytes, start: int, count: int, dim: int) -> tuple[NDArray[np.uint32], int]:
-    """`count` positions below `dim`, which is not less, from `data[start:]` on, and where they end."""
+    """`count` positions below `dim` from `data[start:]`, and where they end. `count` is at most `dim`."""
     if dim > MOST_DIM:
         raise WireError(f"interpolative positions in a dimension of {dim}, above {MOST_DIM}")
-    if count > 8 * (len(data) - start):  # a value takes a bit at least
+    if count > 8 * (len(data) - start):  # a value takes at least one bit
         raise WireError(f"{count} values do not fit in {len(data) - start} bytes")
     codes = data[start : start + most_bytes(dim, count) + 1]
     indices = np.empty(count, np.uint32)

@@ -14,37 +14,37 @@ from numba.extending import intrinsic
 from gammafl.core.kept_code import KeptCode, say_once
 
 REORDERED = {"reassoc", "contract", "nsz", "arcp"}
-"""Sums may be taken in another order; NaN and infinity keep their meaning."""
+"""The compiler may change the order of sums. NaN and infinity keep their meaning."""
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` as machine code that runs without the GIL and is kept on disk where there is a place to keep it."""
+    """`function` as machine code that runs without the GIL. It is stored on disk if there is a writable directory."""
     return _compiled(function)
 
 
 def compiled_reordering(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same, for sums whose order does not matter: it is the compiler's, which makes them as fast as products."""
+    """As `compiled`, but the compiler chooses the order of sums, which makes them as fast as products."""
     return _compiled(function, fastmath=REORDERED)
 
 
 def compiled_with(*modules: ModuleType) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """`compiled`, for functions that contain code of these modules: when their files change, it is compiled again."""
+    """As `compiled`, for a function with code of these modules. If their files change, it is compiled again."""
     digest = hashlib.sha256(b"".join(inspect.getsource(module).encode() for module in modules)).hexdigest()
     return lambda function: _compiled(function, parts=digest)
 
 
 def part_of_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A part of a `compiled_reordering` function that is compiled with it, as if it were written there.
+    """A part of a `compiled_reordering` function. It is always compiled into its caller.
 
-    A function of its own may be merged into its caller or not, depending on what is in the cache, and with the order
-    of sums the last digits would change from one start to the next.
+    Otherwise the compiler may or may not inline it, depending on the cache. Then the order of sums, and so the last
+    digits, could change from one start to the next.
     """
     return njit(inline="always")(function)
 
 
 def _compiled(function: Callable[..., Any], parts: str = "", **options: Any) -> Callable[..., Any]:
     dispatcher: Any = njit(nogil=True, **options)(function)
-    if hasattr(dispatcher, "enable_caching"):  # with NUMBA_DISABLE_JIT it is the function
+    if hasattr(dispatcher, "enable_caching"):  # with NUMBA_DISABLE_JIT, it is the plain function
         try:
             dispatcher._cache = KeptCode(function, parts)
         except RuntimeError:
@@ -57,9 +57,9 @@ def _compiled(function: Callable[..., Any], parts: str = "", **options: Any) -> 
 
 
 def _trailing_zeros(context: Any, word: Any) -> Any:
-    """How many of the lowest bits of a 64-bit word are zero; the word must not be zero.
+    """How many of the lowest bits of a 64-bit word are zero. The word must not be zero.
 
-    Processors have an instruction for it, which numba has no name for.
+    Processors have an instruction for it, but numba has no function for that instruction.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -73,7 +73,7 @@ trailing_zeros: Callable[[Any], Any] = cast(Any, intrinsic(_trailing_zeros))
 
 
 def _leading_zeros(context: Any, word: Any) -> Any:
-    """How many of the highest bits of a 64-bit word are zero; the word must not be zero."""
+    """How many of the highest bits of a 64-bit word are zero. The word must not be zero."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ctlz(arguments[0], cgutils.true_bit)
@@ -99,7 +99,7 @@ bits_set: Callable[[Any], Any] = cast(Any, intrinsic(_bits_set))
 
 
 def _fetch_and_add(context: Any, numbers: Any, amount: Any) -> Any:
-    """Adds `amount` to the first of an array's 64-bit numbers and returns what it was, in one piece for all threads."""
+    """Atomically adds `amount` to the first of an array's 64-bit numbers, and returns its previous value."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
@@ -109,4 +109,4 @@ def _fetch_and_add(context: Any, numbers: Any, amount: Any) -> Any:
 
 
 fetch_and_add: Callable[[Any, Any], Any] = cast(Any, intrinsic(_fetch_and_add))
-"""`_fetch_and_add`, for compiled code. What a thread wrote before it, others see after theirs."""
+"""`_fetch_and_add`, for compiled code. After a thread's call, it sees what others wrote before theirs."""

@@ -1,8 +1,8 @@
-"""Compiled code on disk: numba's cache, which may cost time when something is wrong with it, but never a call.
+"""Compiled code on disk: numba's cache, but its errors only cost time and never stop a call.
 
-numba's own cache raises what pickle and the disk raise: a truncated file, or a full disk, ends every call of every
-start. Here a file that can't be used counts as missing: the code is compiled and the file written again, and what
-can't be written is left out.
+numba's own cache passes on the errors of pickle and of the disk. So a truncated file or a full disk would stop every
+call. Here, a file that can't be used counts as missing: the code is compiled and written again. If it can't be written,
+it is not stored.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ _said = False
 
 
 def say_once(trouble: str) -> None:
-    """One line a process, however many functions are concerned."""
+    """Warns once per process, even if many functions have the same trouble."""
     global _said
     if not _said:
         _said = True
@@ -34,9 +34,9 @@ def say_unusable(directory: str, error: Exception) -> None:
 
 
 class KeptCode(FunctionCache):
-    """The cache of one function. `RuntimeError` if there is no directory to write to.
+    """The cache of one function. A `RuntimeError` if there is no writable directory.
 
-    It holds for the function's file as it is, and for `parts`, a digest of whatever else goes into the code.
+    It is valid for the function's file as it is now, and for `parts`, a digest of other sources in the code.
     """
 
     def __init__(self, function: Any, parts: str = "") -> None:
@@ -50,7 +50,7 @@ class KeptCode(FunctionCache):
         found = None
         try:
             found = super().load_overload(sig, target_context)
-        except Exception as error:  # from a damaged file, pickle may raise anything
+        except Exception as error:  # pickle may raise any error for a damaged file
             say_unusable(self.cache_path, error)
         if found is None and self._parts:
             say_once(
@@ -69,15 +69,16 @@ class KeptCode(FunctionCache):
 
 
 class CheckedFiles(IndexDataCacheFile):
-    """A function's files: an index of signatures, and a file of code for each, which says whose it is.
+    """A function's files: an index of signatures, and one file of code per signature, which names its owner.
 
-    Processes that start together write the same names: an index may then point to the code of another signature or of
-    an older source. The files are exchanged in one piece, so what is in one is whole, and a stranger's is not taken.
+    Processes that start together write the same file names. An index may then point to the code of another signature,
+    or of an older source. Each file is replaced atomically, so it is always complete; a file of another owner is not
+    used.
     """
 
     def __init__(self, cache_path: str, filename_base: str, source_stamp: Any) -> None:
         super().__init__(cache_path, filename_base, source_stamp)
-        self._version = f"{self._version}, checked"  # files without what is checked here are those of another version
+        self._version = f"{self._version}, checked"  # files without these checks belong to another version
 
     def load(self, key: Any) -> Any:
         found = super().load(key)
@@ -93,7 +94,7 @@ class CheckedFiles(IndexDataCacheFile):
             return super()._load_index()
         except Exception as error:
             say_unusable(self._cache_path, error)
-            return {}  # the next code that is kept comes with a new one
+            return {}  # a new index is written with the next code
 
     def _save_data(self, name: str, data: Any) -> None:
         code = self._dump(data)

@@ -1,10 +1,9 @@
-"""The O(d) loops, compiled, and run on slices by a small pool of threads.
+"""The O(d) loops: compiled, and run on slices by a small pool of threads.
 
-Form of the loops: constant blocks of 64 elements whose hit flags are OR-ed without a branch, so that the
-compiler vectorises them. A block is looked at again only when something in it was hit: then the flags become
-the bits of a word, and there is a turn of a loop for each that is set, not one for each element. Indices are unsigned,
-which spares the test for negative ones. Each thread works on a slice of its own and results are joined in the
-order of the slices, so a result does not depend on the number of threads.
+The loops work on blocks of 64 elements. They join the hit flags of a block with OR and without a branch, so that the
+compiler vectorises them. Only blocks with a hit are scanned again. That scan packs the hit flags into a 64-bit word and
+iterates over its set bits. Indices are unsigned, which avoids a test for negative ones. Each thread works on its own
+slice, and results are joined in the order of the slices. So a result does not depend on the number of threads.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,37 +21,37 @@ from gammafl.core.jit import compiled, trailing_zeros
 ONE = np.uint64(1)
 BLOCK = np.uint64(64)
 SLICE_AT_LEAST = 1 << 20
-"""A slice shorter than this (4 MiB) is done before a second thread has woken up."""
+"""A shorter slice (4 MiB) is finished before a second thread starts."""
 
 ROOM = 1 << 16
-"""Entries that are collected at a time, so that memory is taken for what is found and not for the worst case."""
+"""The most entries that are collected at a time. So memory is used for the hits, not for the worst case."""
 
 KEPT_ROOMS = 32
-"""Rooms that are kept for the next call (16 MiB): memory that is new each time costs more than the entries."""
+"""How many rooms are kept for the next call (16 MiB). New memory for each call would cost more than the entries."""
 
 MAGNITUDE = np.uint32(0x7FFFFFFF)
-"""Mask of a float32's bits without the sign; as integers they order like |v|, with infinity and NaN last."""
+"""Mask of a float32's bits without the sign. As integers, their order is that of |v|, with infinity and NaN last."""
 
 
 def on_slices(work: Callable[[int, int], Any], size: int) -> list[Any]:
-    """`work(start, stop)` for slices that cover 0…size in order; in threads where that pays."""
+    """`work(start, stop)` for slices that cover 0…size, in order. Long slices run in threads."""
     return threads.share_out(work, size, SLICE_AT_LEAST, int(BLOCK))
 
 
 Find = Callable[[int, int, Positions, Vector], tuple[int, int]]
 Room = tuple[Positions, Vector]
 Piece = tuple[Positions, Vector]
-"""The entries of a room; who has read them gives the room back with `leave`."""
+"""The entries of a room. After reading them, give the room back with `leave`."""
 
 Looked = TypeVar("Looked")
 _free_rooms: list[Room] = []
-"""Threads take and return whole rooms, which lists do in one piece."""
+"""Rooms that are not in use. Threads take and return whole rooms, which is atomic for a list."""
 
 
 def collect(find: Find, size: int) -> tuple[Positions, Vector]:
-    """All entries that `find(start, stop, indices, values)` writes, a room at a time.
+    """All entries that `find(start, stop, indices, values)` writes, one room at a time.
 
-    It returns (how far it came, how many it found), and stops where a block's entries might not fit any more.
+    `find` returns (where it stopped, how many entries it found). It stops when the next block's entries might not fit.
     """
     if size <= ROOM:
         room = _enter()
@@ -67,14 +66,14 @@ def collect(find: Find, size: int) -> tuple[Positions, Vector]:
 
 
 def find_all(find: Find, size: int) -> Piece:
-    """What is found in no more than `ROOM` elements."""
+    """All entries of a vector of at most `ROOM` elements."""
     indices, values = _enter()
     _, count = find(0, size, indices, values)
     return indices[:count], values[:count]
 
 
 def collect_pieces(find: Find, size: int, look: Callable[[Piece], Looked]) -> list[tuple[Piece, Looked]]:
-    """The same in pieces, in their order, each with what `look` says of it in the thread that has just written it."""
+    """As `collect`, but in pieces, in order, each with the result of `look`. The thread that wrote a piece calls it."""
     _keep_memory()
 
     def work(start: int, stop: int) -> list[tuple[Piece, Looked]]:
@@ -90,14 +89,14 @@ def collect_pieces(find: Find, size: int, look: Callable[[Piece], Looked]) -> li
 
 
 def joined(pieces: Sequence[Piece]) -> tuple[Positions, Vector]:
-    """All entries, in memory of their own."""
+    """All entries, copied to new memory."""
     if len(pieces) == 1:
         return pieces[0][0].copy(), pieces[0][1].copy()
     return np.concatenate([indices for indices, _ in pieces]), np.concatenate([values for _, values in pieces])
 
 
 def leave(pieces: Sequence[Piece]) -> None:
-    """The rooms of these pieces are free again."""
+    """Gives the rooms of these pieces back."""
     _leave([cast(Room, (indices.base, values.base)) for indices, values in pieces])
 
 
@@ -108,19 +107,19 @@ def _leave(rooms: list[Room]) -> None:
 
 @cache
 def _keep_memory() -> None:
-    """Once: what is found in long vectors is copied into memory that is about as large each time."""
+    """Calls `keep_freed_memory` once: the entries of long vectors need about the same memory each time."""
     keep_freed_memory()
 
 
 def _enter() -> Room:
-    """A room that nobody uses."""
+    """A room that is not in use."""
     try:
         return _free_rooms.pop()
     except IndexError:
         return np.empty(ROOM + int(BLOCK), np.uint32), np.empty(ROOM + int(BLOCK), np.float32)
 
 
-# --- largest magnitude: a guard that costs one read, or nothing where the vector is written anyway --------
+# --- largest magnitude: a check that costs one read, or nothing if the vector is written anyway -----------
 
 
 @compiled
@@ -133,13 +132,13 @@ def _largest_bits(bits: Any) -> Any:
 
 @compiled
 def _largest(bits: Any) -> Any:
-    """The same as a number: for short vectors this is all in one call."""
+    """The same as a number, in one call for short vectors."""
     return np.uint32(_largest_bits(bits)).view(np.float32)
 
 
 @compiled
 def subtract_into(before: Any, after: Any, out: Any) -> Any:
-    """`difference` for compiled code; returns the bits of the largest magnitude."""
+    """`difference` for compiled code. Returns the bits of the largest magnitude."""
     largest = np.uint32(0)
     for j in range(out.size):
         v = np.float32(before[j] - after[j])
@@ -159,7 +158,7 @@ def largest_magnitude(vector: Vector) -> float:
 
 
 def difference(before: Vector, after: Vector, out: Vector) -> float:
-    """out ← before − after, three float32 vectors of one length; returns `largest_magnitude(out)`, in one pass."""
+    """out ← before − after, for float32 vectors of the same length, in one pass. Returns the largest magnitude."""
     require(before.shape == after.shape == out.shape, "difference needs vectors of one length")
     if not isinstance(out, np.ndarray):
         return out.difference(before, after)
@@ -179,7 +178,7 @@ def _as_float(bits: list[int]) -> float:
 
 @compiled
 def _emit_above(residual: Any, threshold: Any, base: Any, size: Any, indices: Any, values: Any, count: Any) -> Any:
-    """Takes what is above the threshold out of a block."""
+    """Takes the entries above the threshold out of a block."""
     hits = np.uint64(0)
     for j in range(size):
         hits |= np.uint64(not abs(residual[base + j]) <= threshold) << j
@@ -215,9 +214,9 @@ def _add_and_take_above(
 
 
 def add_and_take_above(delta: Vector, residual: Vector, threshold: float) -> tuple[Positions, Vector]:
-    """residual ← residual + delta; what exceeds `threshold` in magnitude is taken out and returned.
+    """residual ← residual + delta. Takes out the entries above `threshold` in magnitude, and returns them.
 
-    One pass: reads both vectors, writes the residual, emits (indices, values). Algorithm 1, lines 12-13.
+    One pass reads both vectors, writes the residual, and writes (indices, values). Algorithm 1, lines 12-13.
     """
     if not isinstance(residual, np.ndarray):
         return residual.add_and_take_above(residual.beside(delta), threshold)
@@ -246,6 +245,6 @@ def subtract_scaled(model: Any, values: Any, weight: Any) -> None:
 
 @compiled
 def subtract_scaled_at(model: Any, indices: Any, values: Any, weight: Any) -> None:
-    """model[indices] ← model[indices] − weight · values; the same rounding as `subtract_scaled`."""
+    """model[indices] ← model[indices] − weight · values, with the same rounding as `subtract_scaled`."""
     for j in range(values.size):
         model[indices[j]] -= weight * values[j]

@@ -1,8 +1,8 @@
-"""Sixteen numbers at a time, for compiled code: which of them are large, and those that are wanted put together.
+"""Operations on sixteen numbers at a time, for compiled code: find the large ones, and pack the wanted ones.
 
-A compiler of loops has no form for "put together what is wanted", which processors with AVX-512 do in one instruction.
-So these few steps are written as LLVM code; on other processors LLVM makes plain loops of them. Arrays are contiguous
-and of 32-bit numbers; nothing here checks a bound.
+A compiler can't turn a loop into "pack the wanted numbers", which processors with AVX-512 do in one instruction. So
+these few steps are written as LLVM code; for other processors, LLVM makes plain loops of them. Arrays must be
+contiguous, with 32-bit numbers. Nothing here checks bounds.
 """
 
 from collections.abc import Callable
@@ -19,11 +19,11 @@ VECTOR, FLAGS = ir.VectorType(WORD, LANES), ir.VectorType(BIT, LANES)
 MAGNITUDES = ir.Constant(VECTOR, [0x7FFFFFFF] * LANES)
 
 IN_REGISTERS = binding.llvm_version_info >= (19, 0, 0)
-"""Whether LLVM packs a vector without writing it, which some processors do far more quickly."""
+"""Whether LLVM packs a vector in registers, before it writes it. On some processors this is much faster."""
 
 
 def _pointer(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
-    """To the number at `at`."""
+    """A pointer to the number at `at`."""
     data = context.make_array(kind)(context, builder, array).data
     return builder.bitcast(builder.gep(data, [at]), WORD.as_pointer())
 
@@ -42,7 +42,7 @@ def _splat(builder: Any, number: Any) -> Any:
 
 
 def _above(context: Any, bits: Any, at: Any, limit: Any) -> Any:
-    """Which of bits[at:at + LANES] are magnitudes above the limit: a bit for each, the lowest for the first."""
+    """Which of bits[at:at + LANES] are magnitudes above the limit: one bit each, the lowest for the first."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array, at, limit = arguments
@@ -56,7 +56,7 @@ def _above(context: Any, bits: Any, at: Any, limit: Any) -> Any:
 def _pack(context: Any, source: Any, at: Any, wanted: Any, out: Any, to: Any) -> Any:
     """Writes those of source[at:at + LANES] whose bit of `wanted` is set to out[to:].
 
-    What follows them up to out[to + LANES] may be anything. All is read before anything is written.
+    The rest up to out[to + LANES] is undefined. All numbers are read before any is written.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

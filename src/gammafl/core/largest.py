@@ -1,14 +1,15 @@
-"""The k entries of largest magnitude: exact, in O(d), in one pass where a sample tells where to look.
+"""The k entries of largest magnitude: exact, in O(d), and in one pass if a sample gives a good limit.
 
-What is taken is a function of the vector, of k and of the key: neither the sample nor the number of threads changes it.
-Zeros carry nothing and are never taken. Magnitudes are compared by their bits, so that no scale is special.
+The result depends only on the vector, on k and on the key, not on the sample or the number of threads. Zeros are never
+taken. Magnitudes are compared by their bits, so that all scales are treated alike.
 
-    1. A keyed sample of |residual + delta| gives a limit that k entries and some more exceed, and one that fewer do.
-    2. One fused pass adds, and takes out what exceeds the lower limit: the candidates.
-    3. Only those between the limits are counted to find the k-th. The k largest candidates are kept, the others go
-       back. Of equal magnitudes a keyed choice, or the first, fill k.
+    1. A keyed sample of |residual + delta| gives two limits: k entries and some more exceed the lower one, and fewer
+       than k exceed the upper one.
+    2. One fused pass adds, and takes out the entries above the lower limit: the candidates.
+    3. Only candidates between the limits are counted to find the k-th. The k largest candidates are kept, the others
+       return. Among equal magnitudes, the key chooses; without a key, the first are kept.
 
-Only where the sample misled, or where magnitudes are equal, the rest is looked at again.
+The rest of the vector is scanned again only if a limit was wrong, or if magnitudes are equal.
 """
 
 import math
@@ -24,19 +25,19 @@ from gammafl.core.jit import compiled, trailing_zeros
 from gammafl.core.kernels import BLOCK, MAGNITUDE, ONE, on_slices
 
 SPARSE = 2
-"""For fewer than one in so many elements a sample tells where to look."""
+"""If k is less than one in this number of elements, a sample is used."""
 
 FEW = 256
-"""So few are not worth a sample of a short vector."""
+"""For a vector with fewer lines of memory than this, no sample is used."""
 
 PLACES = 1024
-"""Places that a sample looks at. What costs time is to get there, so that it takes some lines of memory at each."""
+"""The number of places in a sample. Each access to a new place takes time, so a sample reads several lines there."""
 
 LINE, LINES = 16, 4
-"""Elements of a line of memory, and lines that are taken at a place."""
+"""The elements of a line of memory, and the lines that are read at a place."""
 
 MARGIN = 3
-"""Standard deviations by which the sample's count of large elements may be too high or too low."""
+"""By how many standard deviations the sample's count of large elements may be wrong."""
 
 DIGITS = ((20, 11), (9, 11), (0, 9))
 """The 31 magnitude bits in three digits: (shift, width)."""
@@ -52,10 +53,10 @@ def take_largest(vector: Vector, k: int, key: int | None = None) -> Found:
 
 
 def add_and_take_largest(delta: Vector, residual: Vector, k: int, key: int | None = None) -> Found:
-    """residual ← residual + delta; its k entries of largest magnitude are taken out and returned: (indices, values).
+    """residual ← residual + delta. Takes out its k entries of largest magnitude, and returns (indices, values).
 
-    Exactly k of them, fewer only where fewer are not zero. Among magnitudes equal to the smallest that is taken, `key`
-    chooses at random; without a key the first positions win.
+    They are exactly k, or all that are not zero if these are fewer. Among magnitudes equal to the smallest one taken,
+    `key` chooses at random; without a key, the first positions are taken.
 
     >>> vector = np.array([1, -4, 3, 2], np.float32)
     >>> indices, values = add_and_take_largest(np.zeros(4, np.float32), vector, 2)
@@ -77,7 +78,7 @@ def add_and_take_largest(delta: Vector, residual: Vector, k: int, key: int | Non
 
 
 def _take_likely(delta: Vector, residual: Vector, k: int, key: int | None, limits: tuple[int, int]) -> Found:
-    """The pass: the k largest of what exceeds the lower limit, or all that does if these are fewer."""
+    """The fused pass: the k largest entries above the lower limit, or all of them if they are fewer."""
     find = kernels.adding_and_taking_above(delta, residual, _as_float(limits[0]))
     if residual.size <= kernels.ROOM:
         pieces = [kernels.find_all(find, residual.size)]
@@ -104,7 +105,7 @@ def _drawn(key: int | None) -> Key:
 
 
 def merged(found: Found, more: Found) -> Found:
-    """Two sets of entries as one, in the order of their positions."""
+    """Two sets of entries joined, in the order of their positions."""
     places = np.searchsorted(found[0], more[0])
     return np.insert(found[0], places, more[0]), np.insert(found[1], places, more[1])
 
@@ -131,7 +132,7 @@ def _maxima(delta: Any, residual: Any, offset: Any, stride: Any, places: Any, lo
 def _sampled_limits(
     delta: Any, residual: Any, offset: Any, stride: Any, places: Any, looked_at: Any, low: Any, high: Any
 ) -> Any:
-    """The maxima that stand at the places `low` and `high` when they are in order."""
+    """The maxima at the ranks `low` and `high`."""
     maxima = _maxima(delta, residual, np.uint64(offset), np.uint64(stride), np.uint64(places), np.uint64(looked_at))
     zeros = maxima.size - np.count_nonzero(maxima)
     lowest = kth_between(maxima, NOTHING, LARGEST, low - zeros)[0] if low >= zeros else NOTHING
@@ -142,15 +143,15 @@ def _sampled_limits(
 
 
 def _likely_limits(delta: Vector, residual: Vector, k: int, key: int) -> tuple[int, int]:
-    """The bits of two magnitudes: k elements of residual + delta and some more exceed the first, fewer the second.
+    """The bits of two magnitudes. k elements of residual + delta and some more exceed the first, fewer the second.
 
-    If the sample is a fair one, that is. A line counts once, by its maximum. Where large elements are neighbours, this
-    makes the limits lower, never higher. Where most lines would have a large element, one element of each is looked at.
+    This holds if the sample is representative. A line counts once, by its maximum. If large elements are neighbours,
+    this makes the limits lower, never higher. If most lines would have a large element, one per line is used.
     """
     size = residual.size
     places = min(PLACES, size // 1024)
     count = places * LINES
-    stride = (size // (LINE * LINES) // places - 1) | 1  # odd, so that it meets all columns of most matrices
+    stride = (size // (LINE * LINES) // places - 1) | 1  # odd, so that it reaches all columns of most matrices
     looked_at = LINE if LINE * k <= size else 1
     expected = count * (1 - (1 - k / size) ** looked_at)
     margin = MARGIN * math.sqrt(expected) + MARGIN
@@ -162,7 +163,7 @@ def _likely_limits(delta: Vector, residual: Vector, k: int, key: int) -> tuple[i
 
 
 def _take_exactly(vector: Vector, k: int, key: int | None) -> Found:
-    """The k largest of all, by radix select on the magnitude bits: four passes."""
+    """The k largest of all elements, with a radix select on the magnitude bits: four passes."""
     if k == 0:
         return np.empty(0, np.uint32), np.empty(0, np.float32)
     kth = _kth_largest_bits(vector.view(np.uint32), k)
@@ -174,7 +175,7 @@ def _take_exactly(vector: Vector, k: int, key: int | None) -> Found:
 
 @compiled
 def _emit_above(bits: Any, limit: Any, base: Any, size: Any, indices: Any, found: Any, count: Any) -> Any:
-    """Lists what is above the limit in a block."""
+    """Lists the entries above the limit in a block."""
     hits = np.uint64(0)
     for j in range(size):
         hits |= np.uint64(np.uint32(bits[base + j] & MAGNITUDE) > limit) << j
@@ -214,7 +215,7 @@ def _list_above(vector: Vector, limit: int) -> Found:
 
 @compiled
 def _count_digits(bits: Any, prefix: Any, above: int, shift: int, width: int) -> Any:
-    """How often each digit occurs among the magnitudes whose bits from `above` up equal `prefix`."""
+    """How often each digit occurs among the magnitudes whose bits from bit `above` on equal `prefix`."""
     counts = np.zeros(1 << width, np.int64)
     mask = np.uint32((1 << width) - 1)
     for i in range(bits.size):
@@ -241,7 +242,7 @@ def _kth_largest_bits(bits: Positions, k: int) -> int:
 
 @compiled
 def _count_equal(bits: Any, wanted: Any, counts: Any) -> Any:
-    """How many magnitudes of each block of 64 are `wanted`; returns the sum."""
+    """Counts the magnitudes in each block of 64 that equal `wanted`; returns the sum."""
     total = np.int64(0)
     for block in range(counts.size):
         count = np.uint32(0)
@@ -254,7 +255,7 @@ def _count_equal(bits: Any, wanted: Any, counts: Any) -> Any:
 
 @compiled
 def _pick_equal(vector: Any, bits: Any, wanted: Any, counts: Any, chosen: Any, indices: Any, values: Any) -> None:
-    """Takes out the chosen among the equal, which are numbered in the order of their positions."""
+    """Takes out the chosen entries of equal magnitude, which are numbered in the order of their positions."""
     number, taken = 0, 0
     for block in range(counts.size):
         if taken == chosen.size:
@@ -272,7 +273,7 @@ def _pick_equal(vector: Any, bits: Any, wanted: Any, counts: Any, chosen: Any, i
 
 
 def _take_equal(vector: Vector, magnitude: int, wanted: int, key: int | None) -> Found | None:
-    """`wanted` of the entries of one magnitude, given by its bits; None where there are fewer."""
+    """Takes `wanted` of the entries with this magnitude, given by its bits. None if there are fewer."""
     bits, counts = vector.view(np.uint32), np.empty(-(-vector.size // 64), np.uint8)
     ties = _count_equal(bits, np.uint32(magnitude), counts)
     if ties < wanted:

@@ -1,4 +1,4 @@
-"""Where each tensor of a model lies in its flat vector."""
+"""The layout of a model's flat vector: where each tensor is."""
 
 import hashlib
 import json
@@ -16,7 +16,10 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Layout:
-    """The tensors that are compressed, in order, then those that are sent whole, such as running statistics.
+    """The tensors of a flat vector, in order. Usually made with `Layout.of`.
+
+    compressed   (name, shape) of each compressed tensor
+    whole        (name, shape) of each tensor after them, which is sent whole, such as running statistics
 
     >>> layout = Layout.of({"weight": (2, 3), "bias": (2,)})
     >>> layout.dim, layout.sizes
@@ -28,18 +31,18 @@ class Layout:
 
     @classmethod
     def of(cls, compressed: Shapes, whole: Shapes | None = None) -> "Layout":
-        """From the name and shape of each tensor."""
+        """The layout of tensors with these names and shapes: `compressed` ones, then those that are sent `whole`."""
         parts = ({name: tuple(map(int, shape)) for name, shape in (part or {}).items()} for part in (compressed, whole))
         return cls(*(tuple(part.items()) for part in parts))
 
     @classmethod
     def flat(cls, dim: int) -> "Layout":
-        """One tensor of `dim` elements."""
+        """The layout of one tensor with `dim` elements."""
         return cls((("", (dim,)),))
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Every tensor, in the order of the vector."""
+        """Name → shape of each tensor, in the order of the vector."""
         return dict((*self.compressed, *self.whole))
 
     @cached_property
@@ -58,14 +61,14 @@ class Layout:
         return sum(self.sizes) + self.tail
 
     def split(self, vector: Vector) -> dict[str, Vector]:
-        """The tensors of `vector` by name, as views of it."""
+        """Name → tensor, as views of `vector`."""
         require(vector.shape == (self.dim,), f"a vector of shape {vector.shape} for a model of {self.dim} elements")
         stops = np.cumsum([_size(shape) for shape in self.shapes.values()])[:-1]
         parts = np.split(vector, stops) if self.shapes else []
         return {name: part.reshape(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
 
     def fingerprint(self) -> str:
-        """Sixteen letters that tell other names, shapes or orders apart."""
+        """Sixteen letters that differ for other names, shapes or orders."""
         return hashlib.sha256(json.dumps([self.compressed, self.whole]).encode()).hexdigest()[:16]
 
 

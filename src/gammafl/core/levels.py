@@ -1,10 +1,10 @@
-"""Levels: where the scale of a threshold comes from.
+"""Levels: they set the scale of a threshold.
 
-    UploadLevel   each upload keeps its planned number of entries; nothing is known of the size of updates
-    RunLevel      λ_t = c·shape(t), and the server finds and steers c (`federated/level.py`)
+    UploadLevel   each upload keeps its planned number of entries, for updates of any size
+    RunLevel      λ_t = c·shape(t): the server finds c and steers it (`federated/level.py`)
     PaperLevel    the absolute number of the paper's Table II
 
-A compressor never learns its scale: a level finds it, and the moment carries it. docs/levels.md says which is for what.
+A compressor does not know its scale: a level finds it, and the moment holds it. docs/levels.md says when to use which.
 """
 
 from abc import ABC, abstractmethod
@@ -20,38 +20,38 @@ Profile = Literal["constant", "gamma"]
 
 
 class Level(ABC):
-    """How much a method keeps, and by which scale of its threshold."""
+    """How much a method keeps, and which scale its threshold has."""
 
     @abstractmethod
     def scale(self, compressor: Compressor, dim: int, schedule: Schedule) -> float:
-        """`Moment.scale` of a run over `schedule`, for a model of `dim` elements, when the run begins."""
+        """`Moment.scale` at the beginning of a run over `schedule`, for a model of `dim` elements."""
 
     @abstractmethod
     def check(self, compressor: Compressor) -> None:
-        """Refuses a compressor that the level is not for, or settings of it that would have no effect."""
+        """Refuses a compressor for which the level is not made, or settings of it that would have no effect."""
 
     def planned(self, moment: Moment) -> float | None:
-        """The fraction of the entries that an upload at this moment is to keep; None where there is no plan."""
+        """The planned fraction of the entries in an upload at this moment; None if there is no plan."""
         return None
 
     def told(self, moment: Moment) -> Moment:
-        """The moment as the compressor is told it."""
+        """The moment for the compressor."""
         return moment
 
     def asks(self, moment: Moment) -> bool:
-        """Whether the server wants to know the smallest magnitude that an upload at this moment keeps."""
+        """Whether the server needs the smallest magnitude that an upload at this moment keeps."""
         return False
 
 
 @dataclass(frozen=True)
 class UploadLevel(Level):
-    """Every upload keeps exactly its planned number of entries, from the first on, for updates of any size.
+    """Every upload keeps exactly its planned number of entries, from the first upload on, for updates of any size.
 
     keep      the kept fraction
-    profile   "constant", or "gamma": more where γ-FedHT's threshold is low, at both ends of a run, in the proportion
-              1/λ_t² of the paper's budget; the mean over the run is `keep`
+    profile   "constant", or "gamma": it keeps more when γ-FedHT's threshold is low, at both ends of a run. The kept
+              fraction is proportional to 1/λ_t², as in the paper's budget, and its mean over the run is `keep`
 
-    λ is not known before: it is the magnitude that the planned number of entries of this upload reach.
+    λ follows from the upload: it is the magnitude that the planned number of entries reach.
 
     >>> from gammafl.core.compressors import HardThreshold
     >>> from gammafl.core.method import Method
@@ -68,7 +68,7 @@ class UploadLevel(Level):
         require(self.profile in known, f"profile must be one of {', '.join(known)}, got {self.profile!r}")
 
     def scale(self, compressor: Compressor, dim: int, schedule: Schedule) -> float:
-        """What makes the profile's mean 1."""
+        """The factor with which the profile's mean is 1."""
         if self.profile == "constant":
             return 1.0
         mean, (first, last) = mean_spread(schedule.stepsize, schedule.iterations), schedule.ends
@@ -96,14 +96,14 @@ class UploadLevel(Level):
 
 @dataclass(frozen=True)
 class RunLevel(Level):
-    """λ_t = c·shape(t) with one c for all clients, which the server finds and steers: `keep` on average over the run.
+    """λ_t = c·shape(t) with one c for all clients. The server steers c so that the run keeps `keep` on average.
 
     keep     the kept fraction
-    warmup   rounds at level "upload"; then c is the median of what their uploads had as λ
-    steers   false: c stays as the warm-up found it, and what is kept may fall, as with shifts
+    warmup   the number of first rounds at level "upload". Then c is the median of their uploads' λ
+    steers   false: c does not change after the warm-up, and the kept fraction may fall, as with shifts
 
-    The shape is that of the compressor's threshold. A round may keep more or less than `keep`: a client whose update is
-    larger sends more of it. For runs of hundreds of rounds; docs/levels.md says when.
+    The shape is that of the compressor's threshold. A round may keep more or less than `keep`, and a client with a
+    larger update sends more. It is made for runs of hundreds of rounds: see docs/levels.md.
 
     >>> from gammafl.core.compressors import GammaFedHT
     >>> from gammafl.core.method import Method
@@ -121,7 +121,7 @@ class RunLevel(Level):
         require(whole, f"warmup must be a whole number of rounds, at least 1, got {self.warmup}")
 
     def scale(self, compressor: Compressor, dim: int, schedule: Schedule) -> float:
-        """0: nobody knows it yet."""
+        """0, since it is not known yet."""
         return 0.0
 
     def check(self, compressor: Compressor) -> None:
@@ -140,10 +140,17 @@ class RunLevel(Level):
 
 @dataclass(frozen=True)
 class PaperLevel(Level):
-    """The paper's calibration (Table II): λ = 1/(2√(dk)) with k = `keep`, rounded to three digits as printed.
+    """The paper's calibration (Table II): λ = 1/(2√(dk)) with k = `keep`, rounded to three digits as in the paper.
 
-    A threshold of another shape gets the scale at which it has the same budget. The number knows nothing of the size of
-    updates: it is right for the paper's tasks, and elsewhere keeps more or less than `keep`.
+    keep   the kept fraction
+
+    A threshold of another shape gets the scale with the same budget. The number does not depend on the size of updates:
+    it is right for the paper's tasks, and keeps more or less than `keep` elsewhere.
+
+    >>> from gammafl.core.compressors import HardThreshold
+    >>> from gammafl.core.moment import Schedule
+    >>> PaperLevel(0.01).scale(HardThreshold(), dim=10_000, schedule=Schedule(0.1, 100))
+    0.05
     """
 
     keep: float
@@ -167,7 +174,7 @@ def _thresholding(compressor: Compressor) -> Thresholding:
 
 
 def _effectless(compressor: Any, names: set[str]) -> str | None:
-    """The first of these settings that is not as usual."""
+    """The first of these settings that differs from its default."""
     return next(
         (f.name for f in fields(compressor) if f.name in names and getattr(compressor, f.name) != f.default), None
     )

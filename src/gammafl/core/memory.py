@@ -1,14 +1,15 @@
-"""Memory: what a sender remembers between its messages.
+"""Memory: what a client keeps between its messages.
 
-A `Memory` is a frozen value, part of a method. The living half of a client is made from it; a memory that the server
-must mirror has a server half too. Two phases: `propose` changes only what the client alone owns. State that the server
-mirrors moves at `commit`, when both know that the message counted. `take_back` returns a message that did not count.
+A `Memory` is a frozen dataclass, a part of a method. It makes the state of each client. If the server must know this
+state too, it also makes the server's half. A message has two phases. `propose` changes only state of the client alone.
+State that the server knows too changes in `commit`, when both sides know that the message counted. `take_back` returns
+a message that did not count.
 
-Error feedback remembers the rest (Algorithm 1, lines 12-13). Its invariant, per coordinate and call, in float32: with
+Error feedback keeps the rest (Algorithm 1, lines 12-13). Its invariant, per element and call, in float32: with
 wanted = residual + delta (one rounding),
 
-    wanted = sent + residual'      exactly where a value is sent as it is or not at all,
-    residual' = wanted − sent      (one more rounding) where it was rounded.
+    wanted = sent + residual'      exactly, if a value is sent unrounded or not at all
+    residual' = wanted − sent      (one more rounding), if it is sent rounded
 """
 
 from abc import ABC, abstractmethod
@@ -35,79 +36,84 @@ RESIDUAL = "residual"
 
 
 class Memory(ABC):
-    """What kind of memory a method has."""
+    """The kind of memory of a method."""
 
     commits: bool = False
-    """Whether something of it moves only when a message has counted, such as what the server mirrors."""
+    """Whether some of its state changes only when a message has counted, such as state that the server mirrors."""
 
     on_device: bool = False
-    """Whether what a client remembers may be on a device (`core/device`)."""
+    """Whether a client's vectors may be on a device (`core/device`)."""
 
     vectors: tuple[str, ...] = (RESIDUAL,)
-    """What a client remembers, by name: vectors as long as the model."""
+    """The names of a client's vectors, each as long as the model."""
 
     @abstractmethod
     def client(self, method: "Method", dim: int, state: Mapping[str, Vector] | None = None) -> "ClientMemory":
-        """The memory of one client, new or from its `state`."""
+        """The memory of one client: new, or with its `state`."""
 
     def server(self, dim: int, tail: int = 0) -> "Mirror | None":
-        """The server's half; None where the server need not know what clients remember.
+        """The server's half; None if the server need not know the clients' memories.
 
-        The last `tail` elements of a model are statistics.
+        tail   the last elements of the model are statistics: their number
         """
         return None
 
 
 class ClientMemory(ABC):
-    """What one client remembers, for a `method` and a model of `dim` elements."""
+    """The memory of one client, for a `method` and a model of `dim` elements."""
 
     method: "Method"
     dim: int
 
     @abstractmethod
     def propose(self, delta: Any, moment: Moment, largest: float | None = None) -> SparseUpdate:
-        """What is to be sent of `delta` and the memory.
+        """The update to send, from `delta` and the memory.
 
-        `delta` is a float32 vector (numpy's, or a torch tensor), and is not changed. It crosses to where the memory is,
-        if it is elsewhere. One that is not finite is refused, and nothing has changed. `largest` is for callers that
-        know max |delta_j| already: it saves the read that looks for it.
+        delta     a float32 vector, numpy's or torch's, which does not change. If it is not on the memory's device, it
+                  is copied there. If it is not finite, an error is raised and nothing has changed
+        largest   max |delta_j|, if the caller knows it: it saves a pass over the vector
         """
 
     @abstractmethod
     def add(self, delta: Any, largest: float | None = None, tail: int = 0) -> None:
-        """Remember `delta`, with nothing sent. Its last `tail` elements are statistics, which are sent whole."""
+        """Adds `delta` to the memory; nothing is sent. Its last `tail` elements are statistics, always sent whole."""
 
     @abstractmethod
     def take_back(self, update: SparseUpdate) -> None:
-        """`update` was sent and did not count: it is sent another time."""
+        """Returns `update`, which was sent but did not count, to the memory. It is sent again later."""
 
     @abstractmethod
     def remove(self, update: SparseUpdate) -> None:
-        """`update` is sent in place of the one that `propose` returned, which was taken back."""
+        """Removes `update` from the memory. It is sent instead of the proposed one, which was taken back."""
 
     @abstractmethod
     def wanted(self, update: SparseUpdate) -> Vector:
-        """What the values of `update`, which `propose` returned last, were before they were rounded."""
+        """The values of `update`, the last result of `propose`, before they were rounded."""
 
-    def commit(self, update: SparseUpdate, step: float) -> None:  # noqa: B027 - most have nothing to do
-        """`update` counted; `step` is `Moment.step` of the round that it was made in.
+    def commit(self, update: SparseUpdate, step: float) -> None:  # noqa: B027 - most memories need not do anything
+        """Notes that `update` counted. `step` is `Moment.step` of the round in which it was made.
 
-        It is without statistics: they are sent whole, and are no direction that a client keeps to.
+        `update` has no statistics. They are sent whole, and a client does not repeat them like a direction.
         """
 
     def lost(self, update: SparseUpdate, step: float) -> SparseUpdate | None:
-        """`update` did not count. Returns what the server lacks of that round, which is sent again; None: nothing."""
+        """Notes that `update` did not count. Returns what the server lacks of that round and gets later, or None."""
         self.take_back(update)
         return update
 
     @abstractmethod
     def state(self) -> dict[str, Vector]:
-        """All that must outlive the process; empty where there is nothing to remember."""
+        """Name → vector of all that must be stored; empty if there is nothing."""
 
 
 @dataclass(frozen=True)
 class ErrorFeedback(Memory):
-    """What was not sent is added to the next update."""
+    """What was not sent is added to the next update.
+
+    >>> import gammafl as gf
+    >>> gf.Method(gf.TopK(1)).memory
+    ErrorFeedback()
+    """
 
     on_device = True
 
@@ -117,7 +123,12 @@ class ErrorFeedback(Memory):
 
 @dataclass(frozen=True)
 class NoMemory(Memory):
-    """What was not sent is dropped."""
+    """What was not sent is dropped.
+
+    >>> import gammafl as gf
+    >>> gf.Method(gf.TopK(1), NoMemory())
+    Method(TopK(k=1, scope='global'), memory=NoMemory())
+    """
 
     on_device = True
 
@@ -126,7 +137,7 @@ class NoMemory(Memory):
 
 
 class Residual(ClientMemory):
-    """Error feedback of one client. `residual` starts as zeros, or is taken over as given (float32, not copied)."""
+    """Error feedback of one client. `residual` is zeros at first, or the given float32 vector, which is not copied."""
 
     def __init__(self, method: "Method", dim: int, residual: Vector | None = None) -> None:
         require(0 <= dim <= MAX_DIM, f"dim must be between 0 and {MAX_DIM}, got {dim}")
@@ -150,7 +161,7 @@ class Residual(ClientMemory):
         return self.method.add_and_take(vector, self.residual, moment)
 
     def _propose_checked(self, delta: Vector, moment: Moment) -> SparseUpdate:
-        """The same for a compressor that is not ours. It works on copies, and what it took and left must add up."""
+        """The same for a compressor from another package: on copies, with a check that sent + rest = vector."""
         wanted, rest = self.residual + delta, self.residual.copy()
         update = self.method.add_and_take(delta.copy(), rest, moment)
         self.method.check(wanted, update, rest)
@@ -165,7 +176,7 @@ class Residual(ClientMemory):
         self.remembers = True
 
     def _beside(self, delta: Any) -> Vector:
-        """The vector where the residual is: an update that is elsewhere crosses."""
+        """`delta` on the residual's device, copied if necessary."""
         vector = as_vector(delta, self.dim, "delta")
         if not isinstance(self.residual, np.ndarray):
             return self.residual.beside(vector)
@@ -182,17 +193,17 @@ class Residual(ClientMemory):
         self.residual[slice(None) if update.entire else update.indices] -= update.values
 
     def wanted(self, update: SparseUpdate) -> Vector:
-        """Of values that are sent as they are, themselves: what else is there the compressor did not want to send."""
+        """For unrounded values, the values themselves: the compressor chose not to send the rest at these positions."""
         return update.values if self.method.values.exact else update.values + self.residual[update.indices]
 
     def state(self) -> dict[str, Vector]:
         return {RESIDUAL: self.residual} if self.remembers else {}
 
     def _refuse_non_finite(self, delta: Vector, largest: float) -> None:
-        """Looks before anything is written, since an overwritten residual can't be brought back.
+        """Refuses an update that is not finite, before anything is written: the residual could not be restored.
 
-        max |delta_j| is enough: |residual| is at most the sum of all largest magnitudes so far (`_bound`). Only when
-        that could overflow is the sum itself looked at.
+        max |delta_j| is enough, since |residual| is at most the sum of all largest magnitudes so far (`_bound`). Only
+        if that sum could overflow, the vector residual + delta itself is checked.
         """
         if self._bound + largest <= FLOAT32_MAX:
             self._bound += largest
@@ -209,10 +220,10 @@ class Residual(ClientMemory):
 
 
 class Forgetting(Residual):
-    """No memory: the rest of each update is dropped. What did not count or had no room is added to the next update."""
+    """No memory: the rest of each update is dropped. But lost uploads, and entries that did not fit, are sent later."""
 
     _wanted: Vector | None = None
-    """Of the last update, before it was rounded."""
+    """The values of the last update before rounding."""
 
     def propose(self, delta: Any, moment: Moment, largest: float | None = None) -> SparseUpdate:
         update = super().propose(delta, moment, largest)
@@ -226,7 +237,7 @@ class Forgetting(Residual):
 
 
 def as_vector(value: Any, dim: int, name: str) -> Vector:
-    """`value` as a float32 vector of length `dim` that shares its memory; one on a device stays there."""
+    """`value` as a float32 vector of length `dim` that shares its memory. A vector on a device stays there."""
     wanted = f"a contiguous float32 vector of {dim} elements"
     if is_on_device(value):
         vector = vector_on(value, name)

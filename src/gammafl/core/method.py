@@ -1,4 +1,4 @@
-"""A method: a compressor, a memory and a form of values under one name. What a user names, and all sides agree on."""
+"""A method: a compressor, a memory and a rounding of values under one name. Clients and server use the same method."""
 
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -17,21 +17,24 @@ from gammafl.core.sparse import SparseUpdate
 from gammafl.core.values import Exact, Values
 
 Setting = str | int | float | bool | None
-"""A hyperparameter as one types it."""
+"""A hyperparameter as a user types it."""
 
 PACKAGE = __name__.partition(".")[0]
 
 ROUNDING = 2.0**-20
-"""How far sent + rest may be from the vector, relative to the three: a few roundings of float32."""
+"""The allowed difference of sent + rest and the vector, relative to all three: a few roundings of float32."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """compressor × memory × values.
+    """A method of compression: compressor × memory × values.
 
-    level      says how much a threshold keeps, or finds its scale (`core/levels.py`); None: the threshold is as it is
-    name       the name of its factory, or of its compressor
-    settings   what the factory was given; None where the method was put together by hand
+    compressor   which entries are sent, such as gf.TopK(100)
+    memory       what happens to the rest; by default gf.ErrorFeedback()
+    values       how kept values are rounded; by default gf.Exact()
+    level        sets the scale of a threshold, or how much it keeps (`core/levels.py`). None: the threshold itself
+    name         the name of its factory, or of its compressor
+    settings     the arguments of the factory; None if the method was put together by hand
 
     >>> from gammafl.core.compressors import TopK
     >>> from gammafl.core.values import Ternary
@@ -65,7 +68,7 @@ class Method:
             object.__setattr__(self, "name", type(self.compressor).__name__)
 
     def __str__(self) -> str:
-        """As one types it: top-k:keep=0.001,scope=tensor. Of a method that was put together by hand, its parts."""
+        """As a user types it: top-k:keep=0.001,scope=tensor. For a method that was put together by hand, its parts."""
         if self.settings is None:
             return self._parts()
         settings = ",".join(f"{key}={value}" for key, value in self.settings)
@@ -75,7 +78,7 @@ class Method:
         return f"Method({self._parts()})"
 
     def _parts(self) -> str:
-        """The compressor, and what else is not as usual."""
+        """The compressor, and all other parts that are not the default."""
         usual = {"memory": ErrorFeedback(), "values": Exact(), "level": None}
         others = {part: getattr(self, part) for part in usual}
         unusual = [f"{part}={value!r}" for part, value in others.items() if value != usual[part]]
@@ -83,37 +86,37 @@ class Method:
 
     @property
     def factory_made(self) -> bool:
-        """Whether a factory made it, so that name and settings say all."""
+        """Whether a factory made it. Then name and settings describe it completely."""
         return self.settings is not None
 
     @property
     def leaves_a_rest(self) -> bool:
-        """Whether anything is ever left for the memory to remember."""
+        """Whether anything is ever left for the memory."""
         return self.compressor.leaves_a_rest or not self.values.exact
 
     @property
     def proven(self) -> bool:
-        """Whether compressor and values are ours, where tests hold that sent + rest = vector.
+        """Whether compressor and values belong to this package, where tests prove that sent + rest = vector.
 
-        Such a method needs no look at every message.
+        The messages of such a method are not checked.
         """
         return is_ours(type(self.compressor)) and is_ours(type(self.values))
 
     def scale(self, dim: int, schedule: Schedule) -> float:
-        """What the compressor's threshold is multiplied by, in a run over `schedule` with a model of `dim` elements."""
+        """The factor of the compressor's threshold, in a run over `schedule` with a model of `dim` elements."""
         return 1.0 if self.level is None else self.level.scale(self.compressor, dim, schedule)
 
     def step(self, schedule: Schedule, round_number: int, local_steps: int, scale: float) -> float:
-        """`Moment.step` of a round, where `scale` is that of the threshold. Shifts wait until it is found."""
+        """`Moment.step` of a round. Shifts are used only when the `scale` of the threshold is found."""
         if not self.memory.commits:
             return 1.0
         searching = self.level is not None and self.level.asks(Moment(scale=scale))
         return 0.0 if searching else schedule.step(round_number, local_steps)
 
     def planned(self, moment: Moment) -> float | None:
-        """keep_t: the fraction of the entries that an upload at this moment is to keep; None where nobody can say.
+        """keep_t: the planned fraction of the entries in an upload at this moment; None if it is not known.
 
-        Tensors that are sent whole do not count.
+        Tensors that are sent whole are not included.
 
         >>> from gammafl.core.compressors import Dense
         >>> Method(Dense()).planned(Moment())
@@ -124,9 +127,9 @@ class Method:
         return self.compressor.planned(moment) if self.level is None else self.level.planned(moment)
 
     def add_and_take(self, delta: Vector, residual: Vector, moment: Moment) -> SparseUpdate:
-        """residual ← residual + delta, then what is to be sent moves out of it. Algorithm 1, lines 12-13.
+        """residual ← residual + delta, then moves the entries to send out of the residual. Algorithm 1, lines 12-13.
 
-        Tensors that the layout calls whole are at the end, and are always sent as they are.
+        Tensors that are sent whole are at the end of the vector. They are always sent, and not rounded.
         """
         if self.level is not None:
             moment = self.level.told(moment)
@@ -141,10 +144,10 @@ class Method:
         return update.with_whole(whole)
 
     def _rounded(self, exact: SparseUpdate, rest: Vector, moment: Moment) -> SparseUpdate:
-        """The update with its values as they will be sent; what rounding takes away goes back to the rest."""
+        """The update with rounded values. The rounding errors return to the rest."""
         if self.values.exact:
             return exact
-        if exact.entire and not self.values.sends_zeros:  # they have no sign to send
+        if exact.entire and not self.values.sends_zeros:  # zeros have no sign
             kept = np.flatnonzero(exact.values).astype(np.uint32)
             exact = SparseUpdate(exact.dim, kept, exact.values[kept])
         sent = self._sent(exact, moment)
@@ -168,7 +171,7 @@ class Method:
         return made
 
     def rounded(self, exact: SparseUpdate, moment: Moment) -> SparseUpdate:
-        """`exact` with its values as they would be sent; those of tensors that are sent whole stay as they are."""
+        """`exact` with rounded values. Values of tensors that are sent whole are not rounded."""
         tail = 0 if moment.layout is None else moment.layout.tail
         split = len(exact) - tail
         part = SparseUpdate(exact.dim - tail, exact.indices[:split], exact.values[:split])
@@ -177,10 +180,10 @@ class Method:
         return part.with_whole(exact.values[split:]) if tail else part
 
     def __call__(self, vector: Any, moment: Moment | None = None) -> SparseUpdate:
-        """What would be sent of `vector` (numpy's, torch's, or a list), which is left as it is.
+        """The update that would be sent for `vector`: an array, a tensor or a list. It does not change.
 
-        A tensor on a device is looked at there, and only what is to be sent crosses to the host. Without a moment it is
-        the only upload of a run.
+        A tensor on a device is compressed there, and only the entries to send are copied to the host. Without a
+        moment, it counts as the only upload of a run.
         """
         whole = self.placed(vector, "vector")
         if moment is None:
@@ -193,23 +196,23 @@ class Method:
 
     @property
     def on_device(self) -> bool:
-        """Whether it works where vectors are, on a device: then only what is sent crosses to the host.
+        """Whether the method works on a device, so that only entries to send are copied to the host.
 
-        Where all values are sent and rounded, all of them would have to cross before.
+        If all values are sent and rounded, it does not: the whole vector would have to be copied first.
         """
         crosses = self.values.exact or self.compressor.leaves_a_rest
-        ours = self.proven and is_ours(type(self.memory))  # others may expect what numpy's vectors can do
+        ours = self.proven and is_ours(type(self.memory))  # other memories may expect numpy vectors
         return self.compressor.on_device and self.memory.on_device and ours and crosses
 
     def placed(self, vector: Any, name: str) -> Vector:
-        """`vector` as floats, where it is; refused on a device if the method can't work there."""
+        """`vector` as floats, in its place. An error if it is on a device and the method can't work there."""
         if not is_on_device(vector):
             return floats_of(vector, name)
         require(self.on_device, f"{self.name} has no form for a device; give it {name}.cpu(), which copies all of it")
         return cast(Vector, vector_on(vector, name))
 
     def check(self, vector: Vector, update: Any, rest: Vector) -> None:
-        """Refuses what was made of `vector` unless `update` is well formed and update + rest is the vector."""
+        """Raises an error unless `update` is well formed and update + rest = `vector`."""
         name = type(self.compressor).__name__
         if not isinstance(update, SparseUpdate):
             raise InputError(
@@ -240,12 +243,12 @@ class Method:
 
 
 def is_ours(kind: type[Any]) -> bool:
-    """Whether a part of methods is a class of this package."""
+    """Whether the class of a method's part belongs to this package."""
     return kind.__module__.partition(".")[0] == PACKAGE
 
 
 def as_method(value: Any) -> Method:
-    """`value`, where a compressor means that compressor with error feedback."""
+    """`value` as a method. A compressor becomes a method with that compressor and error feedback."""
     if isinstance(value, Compressor):
         return Method(value)
     if not isinstance(value, Method):

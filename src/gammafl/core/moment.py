@@ -1,4 +1,4 @@
-"""What a compressor is told of the run when it is called."""
+"""The facts about the run that a compressor gets when it is called."""
 
 import math
 from dataclasses import dataclass
@@ -12,18 +12,23 @@ from gammafl.core.stepsizes import Stepsize, as_stepsize
 
 @dataclass(frozen=True)
 class Moment:
-    """All that a compressor may know of the run.
+    """The facts about the run for a compressor. `Schedule.moment` makes one.
 
-    t            the iteration that the round ends at (t+1 of Algorithm 1)
-    gamma        γ_t; `first_gamma` is γ_0 and `last_gamma` is γ_T
+    t            the iteration at the end of the round (t+1 of Algorithm 1)
+    gamma        γ_t
+    first_gamma  γ_0
+    last_gamma   γ_T
     iterations   T
-    scale        what a threshold is multiplied by: the number that a level has found (`core/levels.py`)
-    layout       the tensors of the vector; None where nobody said
+    scale        the factor of a threshold, which a level has found (`core/levels.py`)
+    layout       the tensors of the vector; None if not known
     key          64 random bits for this client and round: np.random.default_rng(moment.key)
-    keep         the fraction of the entries that is to be kept, whatever the compressor's own λ or k; None: they decide
-    step         the sum of the round's stepsizes, by that of the first round; 1 where nobody knows them, 0 as long as
+    keep         the fraction of the entries to keep, instead of the compressor's own λ or k. None: its own
+    step         the sum of the round's stepsizes, divided by that of the first round; 1 if they are not known, 0 while
                  shifts are not in use
-    share        of the training data, this client's beside the others'; None where nobody knows, as over Flower
+    share        this client's share of the training data; None if not known, as over Flower
+
+    >>> Moment(keep=0.1).gamma, Schedule(0.1, iterations=100).moment(5).t
+    (1.0, 5)
     """
 
     t: int = 0
@@ -39,23 +44,23 @@ class Moment:
     share: Share | None = None
 
     def keyed(self, key: int, share: Share | None = None) -> "Moment":
-        """The same moment for another key and client; `dataclasses.replace` would count in a simulator's round."""
+        """The same moment for another key and client. `dataclasses.replace` would be too slow for the simulator."""
         moment = object.__new__(Moment)
         moment.__dict__.update(self.__dict__, key=key, share=share)
         return moment
 
     @property
     def tensors(self) -> Layout:
-        """The layout, for those that can't do without one."""
+        """The layout; an error if it is not known."""
         if self.layout is None:
             raise InputError("this needs to know the model's tensors: give Moment(layout=gf.Layout.of({name: shape}))")
         return self.layout
 
 
 def key_of(*numbers: int, key: int = 0) -> int:
-    """64 random bits that these numbers fix, such as seed, round and client (splitmix64).
+    """64 random bits from numbers such as seed, round and client (splitmix64).
 
-    Where the key of the first numbers is known, `key`, the others are enough.
+    If the key of the first numbers is known, give it as `key` with the other numbers.
 
     >>> key_of(0, 1, 2) == key_of(2, key=key_of(0, 1)) != key_of(0, 2, 1)
     True
@@ -73,7 +78,10 @@ WORD = 2**64 - 1
 
 @dataclass(frozen=True)
 class Schedule:
-    """γ_t for the iterations t = 0…T of a run. A number is a constant stepsize.
+    """γ_t for the iterations t = 0…T of a run.
+
+    lr           the stepsize: a number if it is constant, or a function of t such as gf.InverseDecay(100, 1000)
+    iterations   T
 
     >>> Schedule(0.1, iterations=100).moment(5).gamma
     0.1
@@ -110,7 +118,7 @@ class Schedule:
         return Moment(t, float(self.stepsize(t)), *self.ends, self.iterations, scale, layout, key, keep, step)
 
     def step(self, round_number: int, local_steps: int) -> float:
-        """`Moment.step` of a round, the first of which is 0.
+        """`Moment.step` of a round; the first round is 0.
 
         >>> from gammafl.core.stepsizes import InverseDecay
         >>> Schedule(InverseDecay(1, 10), 100).step(10, local_steps=1)

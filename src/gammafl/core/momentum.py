@@ -1,8 +1,9 @@
-"""Momentum correction with factor masking (DGC, Lin et al., ICLR 2018): what is compressed is a velocity.
+"""Momentum correction with factor masking (DGC, Lin et al., ICLR 2018): a sum of velocities is compressed.
 
-    u ← μ·u + Δ;  v ← v + u;  m = C(v);  v ← v − m;  and u_j ← 0 where m has an entry, when m counted
+    u ← μ·u + Δ;  v ← v + u;  m = C(v);  v ← v − m;  and when m counted, u_j ← 0 for all j in m
 
-What waits in v has then been accelerated for as long as it waited. The mask stops the momentum of what was just sent.
+So entries that wait in v get the momentum of all rounds in which they wait. The mask stops the momentum of entries that
+were just sent.
 """
 
 from collections.abc import Mapping
@@ -27,9 +28,13 @@ VELOCITY = "velocity"
 
 @dataclass(frozen=True)
 class MomentumCorrection(Memory):
-    """Error feedback of a velocity.
+    """Error feedback with momentum: the memory of DGC.
 
-    momentum   μ; 0 is error feedback
+    momentum   μ; with 0, it is the same as error feedback
+
+    >>> import gammafl as gf
+    >>> gf.Method(gf.TopK(1), MomentumCorrection(0.9)).memory
+    MomentumCorrection(momentum=0.9)
     """
 
     momentum: float = 0.9
@@ -72,14 +77,14 @@ class Accelerated(Residual):
         self._keep(velocity, tail)
 
     def _keep(self, velocity: Vector, tail: int) -> None:
-        """Statistics have no momentum: a variance that went on falling would become negative."""
+        """Sets the velocity. Statistics get no momentum: a variance that keeps falling would become negative."""
         self.velocity[:] = velocity
         self.velocity[self.dim - tail :] = 0
 
     def _accelerated(self, delta: Any) -> Vector:
         """μ·u + Δ."""
         assert isinstance(self.method.memory, MomentumCorrection)
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused before anything changes
+        with np.errstate(over="ignore", invalid="ignore"):  # non-finite results are refused later
             return np.float32(self.method.memory.momentum) * self.velocity + as_vector(delta, self.dim, "delta")
 
     def commit(self, update: SparseUpdate, step: float) -> None:

@@ -1,4 +1,4 @@
-"""Positions ↔ bytes: six codings, each with one form of what it writes. docs/wire-format.md specifies them."""
+"""Positions ↔ bytes: six codings. Each writes positions in exactly one way. docs/wire-format.md specifies them."""
 
 from typing import Literal
 
@@ -11,7 +11,7 @@ from gammafl.core.reading import BYTES, U4, Bytes, part, require_zeros_after
 
 PositionCoding = Literal["auto", "all", "rice", "bitmap", "raw", "drawn", "interpolative"]
 POSITIONS: tuple[PositionCoding, ...] = ("all", "rice", "bitmap", "raw", "drawn", "interpolative")
-"""A kind's number on the wire is its place here."""
+"""The kinds of codings. Messages have a kind's index in this tuple."""
 ALL, RICE, BITMAP, RAW, DRAWN, INTERPOLATIVE = range(len(POSITIONS))
 
 KEY_BYTES = 8
@@ -19,13 +19,17 @@ Indices = NDArray[np.uint32]
 
 
 Positions = tuple[Indices | None, int | None, int]
-"""Positions (None: all), the key that drew them, and where in the message they end."""
+"""(positions, or None for all; the key that drew them; where in the message they end)."""
 
 
 def encode(
     indices: Indices, dim: int, plan: tuple[bool, int, int], key: int | None, kind: int | None
 ) -> tuple[int, Bytes]:
-    """The kind's number, and the bytes; None takes the smallest. `plan` is golomb's, `key` what they were drawn by."""
+    """The kind's number, and the bytes. With the kind None, the smallest.
+
+    plan   the result of `golomb.plan`
+    key    the key that draws the positions, if they are drawn
+    """
     (increasing, parameter, rice_size), count = plan, len(indices)
     require(increasing, "indices must be strictly increasing")
     if kind is None:
@@ -63,7 +67,7 @@ def encode(
 
 
 def decode(kind: int, data: bytes, start: int, dim: int, count: int) -> Positions:
-    """`count` positions below `dim`, from `start` on."""
+    """`count` positions below `dim`, from `start`."""
     if kind == RICE:
         indices, end = golomb.decode(data, start, count, dim)
         return indices, None, end
@@ -81,7 +85,7 @@ def decode(kind: int, data: bytes, start: int, dim: int, count: int) -> Position
         return indices, None, end
     if kind == DRAWN:
         key, end = int.from_bytes(part(data, start, BYTES, KEY_BYTES).tobytes(), "little"), start + KEY_BYTES
-        if count > 8 * (len(data) - end):  # a value takes a bit at least
+        if count > 8 * (len(data) - end):  # a value takes at least one bit
             raise WireError(f"{count} values do not fit in {len(data) - end} bytes")
         return drawn.positions(key, dim, count), key, end
     bits = part(data, start, BYTES, -(-dim // 8))

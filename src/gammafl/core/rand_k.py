@@ -1,4 +1,4 @@
-"""Rand-k: entries that a key draws. The message has the key in place of their positions."""
+"""Rand-k: a key draws the entries. The message has the key instead of their positions."""
 
 from dataclasses import dataclass
 
@@ -16,11 +16,11 @@ LARGEST = np.finfo(np.float32).max
 
 @dataclass(frozen=True)
 class RandK(Compressor):
-    """Keeps k entries that `moment.key` draws, whatever they are.
+    """Keeps k random entries, of any size, that `moment.key` draws.
 
-    k        a count (int), or a fraction of d (float, ⌈k·d⌉ entries). Where the moment says how much to keep, that is k
-    scaled   sends d/k times the entries, which is right on average over keys. What is left is −(d/k − 1) times them,
-             and makes sense only without a memory
+    k        a count (int), or a fraction of d (float, ⌈k·d⌉ entries). If `moment.keep` is set, it is used instead
+    scaled   sends d/k times the entries, so that the mean over keys is right. The rest is then −(d/k − 1) times the
+             entries: use it only without a memory
 
     >>> sent = RandK(3)([1.0, 2.0, 3.0, 4.0, 5.0])
     >>> len(sent), bool((sent.values == sent.indices + 1).all())

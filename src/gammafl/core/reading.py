@@ -1,4 +1,4 @@
-"""Numbers out of a message whose length nobody promised."""
+"""Reads numbers from a message that may be too short."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ Bytes = bytes | memoryview
 
 
 def part(data: bytes, start: int, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
-    """`count` numbers of `data`; nothing is allocated for them."""
+    """`count` numbers of `data`, without a copy."""
     missing = start + count * dtype.itemsize - len(data)
     if missing > 0:
         raise WireError(f"message ends {missing} bytes too early")
@@ -20,6 +20,6 @@ def part(data: bytes, start: int, dtype: np.dtype[Any], count: int) -> NDArray[A
 
 
 def require_zeros_after(used: int, in_bytes: NDArray[np.uint8]) -> None:
-    """Of the bits in these bytes only the first `used` may be set."""
+    """Raises a `WireError` if any bit after the first `used` bits is set."""
     if used % 8 and in_bytes[-1] >> (used % 8):
         raise WireError("bits that are not in use are set")

@@ -1,11 +1,11 @@
-"""One bit a value by a random rotation: the signs of Rx, and a scale (DRIVE, Vargaftik et al., NeurIPS 2021).
+"""One bit per value with a random rotation: the signs of Rx, and a scale (DRIVE, Vargaftik et al., NeurIPS 2021).
 
-R = H·D/√n: random signs D, then a Hadamard transform H of n values, n a power of two. A vector is filled with zeros up
-to a multiple of 64, and cut into blocks of 2¹⁶ values, then into one of 2¹⁵, one of 2¹⁴ … as far as its length has that
-bit. Each block is rotated on its own and has a scale.
+R = H·D/√n: random signs D, then a Hadamard transform H of n values, where n is a power of two. A vector is filled with
+zeros up to a multiple of 64. It is cut into blocks of 2¹⁶ values; the rest is cut into blocks of 2¹⁵, 2¹⁴, …, at most
+one of each, by the bits of its length. Each block is rotated separately and has its own scale.
 
-What comes back is R⁻¹(S·signs) = c·D·H·signs with c = S/√n. H·signs are sums of ±1, exact in whole numbers in any
-order, so that all processors agree on every bit.
+The decoder computes R⁻¹(S·signs) = c·D·H·signs with c = S/√n. H·signs are sums of ±1. As whole numbers they are exact
+in any order, so that all processors get the same bits.
 """
 
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from gammafl.core.drawn import hashed
 from gammafl.core.jit import compiled
 
 LONGEST, SHORTEST = 1 << 16, 1 << 6
-"""Values of a block: what fits into a processor's cache, and a word of signs."""
+"""The lengths of blocks: the longest fits into a processor's cache, the shortest fills one word with signs."""
 
 ScaleRule = Literal["unbiased", "nearest"]
 ONE, WORD = np.uint64(1), 64
@@ -26,7 +26,7 @@ LARGEST = float(np.finfo(np.float32).max)
 
 
 def padded(count: int) -> int:
-    """Values of all blocks.
+    """The number of values in all blocks, with the zeros.
 
     >>> padded(64), padded(65), padded(10_250), blocks_of(10_250)
     (64, 128, 10304, 3)
@@ -35,14 +35,14 @@ def padded(count: int) -> int:
 
 
 def blocks_of(count: int) -> int:
-    """How many blocks `count` values are cut into."""
+    """The number of blocks for `count` values."""
     whole, rest = divmod(padded(count), LONGEST)
     return whole + rest.bit_count()
 
 
 @compiled
 def _length(left: Any) -> Any:
-    """Of the next block, where so many values are left."""
+    """The length of the next block, if `left` values are left."""
     size = LONGEST
     while size > left:
         size >>= 1
@@ -64,13 +64,13 @@ def _transform(work: Any) -> None:
 
 @compiled
 def _flips(key: Any, word: Any) -> Any:
-    """D of 64 values: a bit that is set is −1."""
+    """D for 64 values: a bit that is set means −1."""
     return hashed(key, word)
 
 
 @compiled
 def _restore(signs: Any, key: Any, start: Any, sums: Any) -> Any:
-    """sums ← D·H·signs of the block at `start`; the largest magnitude."""
+    """sums ← D·H·signs of the block at `start`. Returns the largest magnitude."""
     for j in range(sums.size):
         at = start + j
         sums[j] = 1 - 2 * np.int32((signs[at >> 3] >> np.uint8(at & 7)) & 1)
@@ -127,7 +127,7 @@ def _restore_all(signs: Any, key: Any, scales: Any, out: Any) -> None:
 
 @compiled
 def _is_restored(signs: Any, key: Any, scales: Any, bits: Any) -> bool:
-    """Whether `_restore_all` gives values of these bits."""
+    """Whether `_restore_all` gives values with these bits."""
     start, sums = 0, np.empty(min(LONGEST, 8 * signs.size), np.int32)
     value = np.empty(1, np.float32)
     seen = value.view(np.uint32)
@@ -143,9 +143,10 @@ def _is_restored(signs: Any, key: Any, scales: Any, bits: Any) -> bool:
 
 
 def rotated(values: Vector, key: int, rule: ScaleRule) -> tuple[Vector, Rotated]:
-    """What comes back of `values`, and its code.
+    """`values` as the decoder will restore them, and their code.
 
-    rule   "unbiased": S = ‖x‖²/‖Rx‖₁, right on average over keys; "nearest": S = ‖Rx‖₁/n, of least squared error
+    rule   "unbiased": S = ‖x‖²/‖Rx‖₁, so that the mean over keys is right; "nearest": S = ‖Rx‖₁/n, with the least
+           squared error
     """
     scales, signs = np.empty(blocks_of(values.size), np.float32), np.zeros(padded(values.size) // 8, np.uint8)
     out = np.empty(values.size, np.float32)
@@ -167,5 +168,5 @@ def is_code_of(code: Rotated, values: Vector) -> bool:
 
 
 def signs_size(count: int) -> int:
-    """Bytes of the signs."""
+    """The bytes of the signs of `count` values."""
     return padded(count) // 8

@@ -1,6 +1,6 @@
-"""Random places of a vector, one in each of equal parts of it, and what is found there.
+"""Samples of a vector: one random place in each of several equal parts.
 
-The parts make a sample of a model fair to each of its layers. A key fixes the places.
+Because of the parts, the sample represents all layers of a model. A key determines the places.
 """
 
 import math
@@ -15,15 +15,15 @@ from gammafl.core.jit import compiled, compiled_reordering
 
 ONE = np.uint64(1)
 ENOUGH = 1024
-"""Places that tell the size of a vector within some per cent."""
+"""A sample of this size tells the size of a vector within a few per cent."""
 
 SHORT = 1 << 15
-"""A vector up to this size is read as a whole: that takes no longer than to draw places."""
+"""A vector up to this length is read as a whole, which is as fast as a sample."""
 
 
 @compiled
 def drawn_places(parts: Any, size: Any, key: Any) -> Any:
-    """`places` for compiled code. Random numbers are splitmix64's; all numbers are unsigned."""
+    """`places` for compiled code, with splitmix64. All numbers are unsigned."""
     places = np.empty(parts, np.int64)
     for number in range(parts):
         first, end = number * size // parts, (number + ONE) * size // parts
@@ -36,7 +36,7 @@ def drawn_places(parts: Any, size: Any, key: Any) -> Any:
 
 
 def places(parts: int, size: int, key: int) -> NDArray[np.int64]:
-    """A place in each of `parts` equal parts of 0…size, in order.
+    """One place in each of `parts` equal parts of 0…size, in order.
 
     >>> places(3, 9, key=5) // 3
     array([0, 1, 2])
@@ -45,12 +45,12 @@ def places(parts: int, size: int, key: int) -> NDArray[np.int64]:
 
 
 def root_mean_square(vector: Vector, key: int) -> float:
-    """About √mean(v²), from a sample where the vector is long.
+    """√mean(v²); for a long vector an estimate from a sample.
 
     >>> root_mean_square(np.full(5000, 3, np.float32), key=0)
     3.0
     """
-    whole = vector.size <= SHORT and not isinstance(vector, DeviceVector)  # of a device, only a sample crosses
+    whole = vector.size <= SHORT and not isinstance(vector, DeviceVector)  # from a device, only a sample is copied
     found = vector if whole else vector[places(min(ENOUGH, vector.size), vector.size, key)]
     return math.sqrt(sum_of_squares(found) / found.size) if found.size else 0.0
 

@@ -1,4 +1,4 @@
-"""How much of the training data a client has, beside all the others."""
+"""The clients' shares of the training data."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Shares:
-    """Of all clients of a run, from the sizes of their data."""
+    """The shares of all clients of a run, from the sizes of their data."""
 
     def __init__(self, sizes: Sequence[float]) -> None:
         self.relative_sizes = np.asarray(sizes, np.float64) / np.mean(sizes)
@@ -22,13 +22,13 @@ class Shares:
 
 
 class Share(NamedTuple):
-    """Of one client: p_i, its part of the samples, beside all the p_j."""
+    """One client's share p_i of the samples, together with all p_j."""
 
     among: Shares
     client: int
 
     def relative(self, power: float = 1.0) -> float:
-        """p_i^a over the mean of all p_j^a: 1 on average, and 1 for all where all have equally many.
+        """p_i^a divided by the mean of all p_j^a: 1 on average, and 1 for each client if all have equally many samples.
 
         >>> round(Shares([1, 8]).of(1).relative(2 / 3), 6)
         1.6

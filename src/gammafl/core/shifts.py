@@ -1,14 +1,15 @@
-"""Shifts: both sides remember what a client keeps sending, and the client sends only how it differs from that.
+"""Shifts: both sides keep what a client sends in every round, and the client sends only the difference.
 
-With non-IID data a client's update is much the same in every round. Client i and the server agree on a shift h_i, which
-starts as zero and follows what was sent. In a round whose stepsizes add up to s (in first rounds, `Moment.step`):
+With non-IID data, a client's updates are similar in every round. Client i and the server share a shift h_i, which
+starts at zero and follows what was sent. With s the sum of a round's stepsizes / that of the first round
+(`Moment.step`):
 
     client   e ← e + Δ − s·h_i;  m = C(e);  e ← e − m
     both     h_i ← h_i + η·m, when m counted
 
-`Mirror` is the server's half. It knows h_i of each client ("each"), so that Δ̂_i = m + s·h_i is an update as any other:
-n·d floats at the most. Or it knows their weighted mean H alone ("sum"), and each round takes the step s·H beside the
-messages: d floats, less noise, and only for servers that average.
+`Mirror` is the server's half. With "each", it knows h_i of each client, so that Δ̂_i = m + s·h_i is a normal update.
+That needs at most n·d floats. With "sum", it knows only their weighted mean H, and each round adds the step s·H to the
+messages. That needs d floats and has less noise, but works only with servers that average.
 
 `ErrorFeedback` is the case h = 0. EF21 is the case without e, where h_i follows at once: h_i ← h_i + m/s.
 """
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 SHIFT = "shift"
 OTHERS = "its shifts are not those of the clients that took part"
 Half = Literal["each", "sum"]
-"""What the server mirrors: the shift of each client, or their weighted mean."""
+"""What the server keeps: the shift of each client, or the weighted mean of all shifts."""
 
 
 class Counted(NamedTuple):
@@ -47,21 +48,25 @@ class Counted(NamedTuple):
     sender: str
     update: SparseUpdate
     weight: float
-    """What it counts in the round's step of the model."""
+    """Its weight in the round's step of the model."""
 
     step: float
-    """`Moment.step` of the round that it was made in."""
+    """`Moment.step` of the round in which it was made."""
 
     share: float
-    """What its sender counts among all of them, in any unit."""
+    """The weight of its sender among all senders, in any unit."""
 
 
 @dataclass(frozen=True)
 class Shifts(Memory):
-    """Error feedback with shifts.
+    """Error feedback with shifts (docs/shifts.md).
 
-    rate          η: how fast a shift follows what is sent; it is reached after about 1/rate messages
-    server_half   "each": the server mirrors each client's shift; "sum": only their mean
+    rate          η: how fast a shift follows what is sent; it needs about 1/rate messages
+    server_half   "each": the server keeps each client's shift; "sum": only their mean
+
+    >>> import gammafl as gf
+    >>> gf.Method(gf.TopK(1), Shifts(rate=0.1)).memory
+    Shifts(rate=0.1, server_half='sum')
     """
 
     rate: float = 0.03
@@ -85,23 +90,28 @@ class Shifts(Memory):
         return MirrorOfEach(self, dim, tail) if self.server_half == "each" else MirrorOfSum(self, dim, tail)
 
     def follow(self, shift: Vector, update: SparseUpdate, step: float) -> None:
-        """h ← h + η·m, by the same operations on both sides. With step 0 shifts are not in use yet."""
+        """h ← h + η·m, with the same operations on both sides. With step 0, shifts are not in use yet."""
         if step == 0:
             return
         _add(shift, update, self.rate_at(step))
 
     def rate_at(self, step: float) -> float:
-        """η in a round of that step."""
+        """η in a round with this step."""
         return self.rate / step if self.follows_step else self.rate
 
 
 @dataclass(frozen=True)
 class EF21(Shifts):
-    """EF21: the client sends how its update differs from an estimate that both sides know, and forgets the rest.
+    """EF21: the client sends the difference of its update to an estimate that both sides know, and drops the rest.
 
-    server   "sum": the server knows the mean of the estimates, and steps by it (EF21-PP); "each": every client's
+    rate          1: the estimate follows at once; a smaller one follows more slowly
+    server_half   "sum": the server keeps the mean of the estimates, which is its step (EF21-PP); "each": it keeps each
+                  client's estimate
 
-    There is no residual: what a message lacks is still missing from the estimate, so that the next one has it.
+    There is no residual: what a message lacks is still missing in the estimate, so that the next message has it.
+
+    >>> EF21()
+    EF21(rate=1.0, server_half='sum')
     """
 
     rate: float = 1.0
@@ -119,10 +129,10 @@ def _places(update: SparseUpdate) -> Any:
 
 
 def _add(shift: Vector, update: SparseUpdate, factor: float) -> None:
-    """shift ← shift + factor·update. No element becomes larger than one of a model may be, whatever a client sends."""
+    """shift ← shift + factor·update. No element exceeds the largest element of a model, for any update."""
     places, most = _places(update), np.float32(aggregate.LARGEST_MODEL)
     with np.errstate(over="ignore"):
-        finite = np.float32(min(factor, FLOAT32_MAX))  # ∞·0 would be no number
+        finite = np.float32(min(factor, FLOAT32_MAX))  # ∞·0 would be NaN
         shift[places] = np.clip(shift[places] + finite * update.values, -most, most)
 
 
@@ -153,14 +163,14 @@ class Shifted(Residual):
         return update
 
     def _unknown(self, delta: Any, moment: Moment) -> Vector:
-        """Δ − s·h: what the server does not know yet."""
+        """Δ − s·h: the part that the server does not know yet."""
         return as_vector(delta, self.dim, "delta") - np.float32(moment.step) * self.shift
 
     def commit(self, update: SparseUpdate, step: float) -> None:
         self.memory.follow(self.shift, update, step)
 
     def lost(self, update: SparseUpdate, step: float) -> SparseUpdate | None:
-        """The server has neither m nor s·h of that round: both return, and both count for where training starts."""
+        """The server has neither m nor s·h of that round: both return, and the next training starts with both."""
         self.take_back(update)
         known = np.float32(step) * self.shift
         self.residual += known
@@ -172,7 +182,7 @@ class Shifted(Residual):
 
 
 class Estimated(Shifted):
-    """EF21's estimate of one client; the residual stays zero."""
+    """EF21's estimate of one client. The residual stays zero."""
 
     def propose(self, delta: Any, moment: Moment, largest: float | None = None) -> SparseUpdate:
         update = super().propose(delta, moment, largest)
@@ -182,16 +192,16 @@ class Estimated(Shifted):
         return update
 
     def add(self, delta: Any, largest: float | None = None, tail: int = 0) -> None:
-        """An update that is not sent says nothing that the next one does not."""
+        """Does nothing: the next message has all that an update that is not sent would add."""
 
     def take_back(self, update: SparseUpdate) -> None:
-        """The estimate has not moved, so that the next message has it."""
+        """Does nothing: the estimate has not changed, so that the next message has it."""
 
     def remove(self, update: SparseUpdate) -> None:
-        """The estimate moves at `commit`."""
+        """Does nothing: the estimate changes in `commit`."""
 
     def lost(self, update: SparseUpdate, step: float) -> None:
-        """The estimate has not moved on either side."""
+        """Does nothing: the estimate has not changed on either side."""
 
     def wanted(self, update: SparseUpdate) -> Vector:
         return self._wanted
@@ -201,39 +211,40 @@ class Estimated(Shifted):
 
 
 class Mirror(ABC):
-    """What the server knows of its clients' shifts. It moves with uploads that count, and in no other way.
+    """What the server knows about its clients' shifts. Only uploads that count change it.
 
-    Statistics, the last `tail` elements of a model, have none: a mean with clients that are not there can make a
-    variance negative.
+    Statistics, the last `tail` elements of a model, have no shifts. Otherwise a mean that includes absent clients could
+    make a variance negative.
     """
 
     def __init__(self, memory: Shifts, dim: int, tail: int = 0) -> None:
         self.memory, self.dim, self.tail = memory, dim, tail
         self.shares: dict[str, float] = {}
-        """Sender → its share, as it was when its first upload counted."""
+        """Sender → its share at the time of its first counted upload."""
 
     @abstractmethod
     def step(self, model: Vector, counted: Sequence[Counted], arrived: float, step: float) -> None:
-        """model ← model − what a round's uploads come to; the shifts stay.
+        """model ← model − the step of a round's uploads. The shifts do not change.
 
-        `arrived` is the share of the round's clients whose uploads count, and `step` that of the round.
+        arrived   the share of the round's clients whose uploads count
+        step      `Moment.step` of the round
         """
 
     @abstractmethod
     def commit(self, counted: Sequence[Counted]) -> None:
-        """The shifts move: these uploads are in the model."""
+        """Moves the shifts, after these uploads are in the model."""
 
     @abstractmethod
     def vectors(self) -> dict[str, NDArray[Any]]:
-        """What a checkpoint keeps beside `shares`: vectors as long as the model, or bytes of messages."""
+        """The arrays for a checkpoint, in addition to `shares`: vectors as long as the model, or bytes of messages."""
 
     @abstractmethod
     def restore(self, vectors: Mapping[str, NDArray[Any]], shares: Mapping[str, float]) -> None:
-        """The mirror that these were taken of, or a `ValueError`."""
+        """Sets the state from a checkpoint; a `ValueError` if it is malformed."""
 
     @staticmethod
     def _checked(vector: NDArray[Any], size: int) -> Vector:
-        """A copy, if it has so many elements, none of them larger than one of a shift can be."""
+        """A copy, if the vector has `size` elements and none is too large for a shift."""
         copy = np.array(vector, np.float32)
         if copy.shape != (size,):
             raise ValueError(OTHERS)
@@ -249,7 +260,7 @@ class Mirror(ABC):
 
 
 class MirrorOfEach(Mirror):
-    """h_i of every sender: by its entries while they are few, so that a sender takes memory for what it sent."""
+    """h_i of every sender. It is stored by its entries while they are few, so that a sender needs little memory."""
 
     def __init__(self, memory: Shifts, dim: int, tail: int = 0) -> None:
         super().__init__(memory, dim, tail)
@@ -260,7 +271,7 @@ class MirrorOfEach(Mirror):
         return self._shifts[sender].dense()
 
     def update_of(self, counted: Counted) -> SparseUpdate:
-        """Δ̂ = m + s·h of one upload, for servers that look at each."""
+        """Δ̂ = m + s·h of one upload, for servers that need each update."""
         shift = self._shifts.get(counted.sender)
         if shift is None:
             return counted.update
@@ -280,7 +291,7 @@ class MirrorOfEach(Mirror):
                 self._shifts[one.sender] = _changed(shift, one.update.split(self.tail)[0], follow)
 
     def vectors(self) -> dict[str, NDArray[Any]]:
-        """A shift as it is, or as the bytes of a message where it has few entries."""
+        """Each shift as a vector, or as the bytes of a message if it has few entries."""
         return {
             sender: shift.values if shift.entire else np.frombuffer(encode(shift), np.uint8)
             for sender, shift in self._shifts.items()
@@ -300,13 +311,13 @@ class MirrorOfEach(Mirror):
 
 
 def _changed(shift: SparseUpdate, update: SparseUpdate, change: Callable[[Vector, SparseUpdate], None]) -> SparseUpdate:
-    """`shift` after `change` at the places of `update`; a whole vector where that takes less memory.
+    """`shift` after `change` at the positions of `update`; as a whole vector if that takes less memory.
 
-    The operations are those that `change` does on the whole vector, bit for bit: elsewhere nothing changes.
+    The result is the same, bit for bit, as if `change` worked on the whole vector: other elements do not change.
     """
     if not (shift.entire or update.entire):
         places = np.union1d(shift.indices, update.indices)
-        if 2 * places.size < shift.dim:  # a position takes as much as a value
+        if 2 * places.size < shift.dim:  # a position takes as much memory as a value
             values = np.zeros(places.size, np.float32)
             values[np.searchsorted(places, shift.indices)] = shift.values
             change(values, SparseUpdate(places.size, np.searchsorted(places, update.indices), update.values))
@@ -317,7 +328,7 @@ def _changed(shift: SparseUpdate, update: SparseUpdate, change: Callable[[Vector
 
 
 class MirrorOfSum(Mirror):
-    """H = Σ a_i·h_i / Σ a_i over all senders that were ever counted, with a_i their shares."""
+    """H = Σ a_i·h_i / Σ a_i over all senders that ever counted; a_i are their shares."""
 
     def __init__(self, memory: Shifts, dim: int, tail: int = 0) -> None:
         super().__init__(memory, dim, tail)
@@ -328,7 +339,7 @@ class MirrorOfSum(Mirror):
     def mean(self) -> Vector:
         """H."""
         total = sum(self.shares.values())
-        with np.errstate(over="ignore"):  # of shares near 0; what is beyond a model's range is clamped with the model
+        with np.errstate(over="ignore"):  # for shares near 0; too large values are clamped with the model
             return self._total / np.float32(total) if total else self._total
 
     def step(self, model: Vector, counted: Sequence[Counted], arrived: float, step: float) -> None:
@@ -352,9 +363,9 @@ class MirrorOfSum(Mirror):
 
 
 class MeanEstimate(MirrorOfSum):
-    """EF21-PP: the mean of all estimates, those of clients that were not picked included, is the step.
+    """EF21-PP: the step is the mean of all estimates, also of clients that were not picked.
 
-    What is in no estimate counts as it is: statistics, and uploads of rounds with step 0.
+    Statistics, and uploads of rounds with step 0, are in no estimate: they count directly.
     """
 
     def step(self, model: Vector, counted: Sequence[Counted], arrived: float, step: float) -> None:

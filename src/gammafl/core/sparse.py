@@ -1,4 +1,4 @@
-"""The sparse update: what a client sends and a server adds."""
+"""The sparse update, which a client sends and the server adds up."""
 
 from operator import index
 from typing import Any
@@ -12,20 +12,24 @@ from gammafl.core.errors import InputError, require
 from gammafl.core.inputs import array_of, floats_of, not_what_is_wanted
 
 MAX_DIM = 2**32 - 1
-"""Positions are unsigned 32-bit numbers, in memory and on the wire."""
+"""The longest vector: positions are unsigned 32-bit numbers, in memory and in messages."""
 
 
 class SparseUpdate:
-    """`values[j]` at position `indices[j]` of a vector of `dim` elements, zero elsewhere.
+    """`values[j]` at position `indices[j]` of a vector with `dim` elements, zero elsewhere.
 
-    `indices` (uint32) are below `dim` and strictly increasing, `values` are float32, both contiguous; the order is
-    checked by `encode`. An update of every position is written `SparseUpdate(dim, None, values)` and is `entire`: its
-    positions are neither stored nor sent.
+    dim       the length of the vector
+    indices   strictly increasing positions below `dim` (uint32); `encode` checks their order. None: all positions,
+              which are then neither stored nor sent (`entire`)
+    values    one float32 for each position
+    whole     how many of the last entries belong to tensors that are sent whole, at the last positions of the vector
+    code      how the other entries can be written shorter (`core/codes.py`)
 
-    whole   how many of the last entries are those of tensors that are sent whole: the last `whole` positions there are
-    code    how the other entries can be written shorter (`core/codes.py`)
+    `whole` and `code` only describe the message: updates that differ in them are equal.
 
-    Both are about the message alone: updates that differ in them are equal.
+    >>> update = SparseUpdate(5, [1, 3], [0.5, -2.0])
+    >>> len(update), update.dense().tolist()
+    (2, [0.0, 0.5, 0.0, -2.0, 0.0])
     """
 
     __slots__ = ("_positions", "code", "dim", "values", "whole")
@@ -55,7 +59,7 @@ class SparseUpdate:
         whole: int = 0,
         code: Code | None = None,
     ) -> "SparseUpdate":
-        """The same from parts that are known to be in order, which spares looking at them again."""
+        """The same from parts that were checked before."""
         update = cls.__new__(cls)
         update.dim, update._positions, update.values, update.whole, update.code = dim, indices, values, whole, code
         return update
@@ -73,18 +77,18 @@ class SparseUpdate:
         return len(self.values)
 
     def copy(self) -> "SparseUpdate":
-        """The same, in memory of its own."""
+        """A copy with its own memory."""
         positions = None if self._positions is None else self._positions.copy()
         return SparseUpdate.of_checked(self.dim, positions, self.values.copy(), self.whole, self.code)
 
     def with_values(self, values: NDArray[np.float32], coded: Blocks | Rotated | None = None) -> "SparseUpdate":
-        """Other values at the same positions, and how they are coded."""
+        """An update with other values at the same positions. `coded` is their code."""
         drawn = None if self.code is None else self.code.drawn
         code = None if drawn is None and coded is None else Code(drawn, coded)
         return SparseUpdate(self.dim, self._positions, values, self.whole, code)
 
     def scaled(self, factor: float) -> "SparseUpdate":
-        """All values times `factor`, which is positive. Coded values stay coded: their scales are multiplied."""
+        """All values times `factor`, which must be positive. Coded values stay coded, with other scales."""
         number, head = np.float32(factor), len(self) - self.whole
         values, coded = number * self.values, None if self.code is None else self.code.values
         if isinstance(coded, Blocks):
@@ -95,7 +99,7 @@ class SparseUpdate:
         return self.with_values(values, coded)
 
     def with_whole(self, values: NDArray[np.float32]) -> "SparseUpdate":
-        """The update of a longer vector, whose last elements are sent whole: `values`."""
+        """The update of a longer vector. Its last elements are `values`, which are sent whole."""
         dim = self.dim + values.size
         tail = np.arange(self.dim, dim, dtype=np.uint32)
         positions = None if self._positions is None else np.concatenate([self._positions, tail])
@@ -110,7 +114,7 @@ class SparseUpdate:
         return vector
 
     def split(self, tail: int) -> tuple["SparseUpdate", "SparseUpdate"]:
-        """The entries before the last `tail` positions, and those at them; both of `dim` elements.
+        """The entries before the last `tail` positions, and those at these positions; both with `dim` elements.
 
         >>> [part.indices.tolist() for part in SparseUpdate(5, [0, 3, 4], [1.0, 2.0, 3.0]).split(2)]
         [[0], [3, 4]]
@@ -136,7 +140,7 @@ class SparseUpdate:
 
 
 def _positions(indices: ArrayLike, dim: int) -> NDArray[np.uint32]:
-    """`indices` as unsigned 32-bit numbers below `dim`; compiled code relies on that."""
+    """`indices` as unsigned 32-bit numbers below `dim`. Compiled code relies on this check."""
     wanted = "a vector of whole numbers (np.flatnonzero makes them of a mask)"
     array = np.asarray(array_of(indices, "indices", wanted), order="C")
     if array.size == 0:

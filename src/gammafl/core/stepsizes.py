@@ -1,6 +1,6 @@
 """Stepsizes γ_t as functions of the iteration t (paper, Sec. V-A).
 
-A stepsize is a frozen value that is called with an iteration, or with an array of them:
+A stepsize is a frozen dataclass. Call it with an iteration, or with an array of iterations:
 
     InverseDecay(100, 1000)(t)            γ_t = 100 / (t + 1000)
     ExponentialDecay(0.1, 0.999, 5)(t)    γ_t = 0.1 · 0.999^(t/5)
@@ -16,14 +16,21 @@ from gammafl.core.inputs import is_number
 
 
 class Stepsize(Protocol):
-    """γ: iteration → stepsize; a float for a number, an array for an array."""
+    """γ: iteration → stepsize. It returns a float for a number, and an array for an array."""
 
     def __call__(self, t: Any) -> Any: ...
 
 
 @dataclass(frozen=True)
 class InverseDecay:
-    """γ_t = scale / (t + offset)."""
+    """γ_t = scale / (t + offset).
+
+    scale    a positive number
+    offset   a positive number: the first stepsize is scale / offset
+
+    >>> InverseDecay(100, 1000)(1000)
+    0.05
+    """
 
     scale: float
     offset: float
@@ -38,7 +45,15 @@ class InverseDecay:
 
 @dataclass(frozen=True)
 class ExponentialDecay:
-    """γ_t = initial · rate^(t/period); the paper's period is the number of local steps E."""
+    """γ_t = initial · rate^(t/period).
+
+    initial   the first stepsize
+    rate      the factor per period, at most 1
+    period    in iterations; in the paper, it is the number of local steps E
+
+    >>> ExponentialDecay(0.1, 0.5, 5)(10)
+    0.025
+    """
 
     initial: float
     rate: float
@@ -56,7 +71,13 @@ class ExponentialDecay:
 
 @dataclass(frozen=True)
 class Constant:
-    """γ_t = value."""
+    """γ_t = value.
+
+    value   the stepsize
+
+    >>> Constant(0.1)(1000)
+    0.1
+    """
 
     value: float
 
@@ -68,7 +89,7 @@ class Constant:
 
 
 def as_stepsize(value: "Stepsize | float") -> Stepsize:
-    """`value`, where a number means a constant stepsize.
+    """`value` as a stepsize. A number becomes a constant stepsize.
 
     >>> as_stepsize(0.1)
     Constant(value=0.1)

@@ -1,6 +1,6 @@
-"""Sums over a vector, in float64, that do not depend on the number of threads.
+"""Sums over a vector in float64. They do not depend on the number of threads.
 
-They are taken over pieces of a fixed length, and then over the pieces in their order.
+Each piece of a fixed length is added up first; then the sums of the pieces are added up in order.
 """
 
 import math
@@ -88,7 +88,7 @@ def standard_deviation(vector: Vector) -> float:
 
 
 def mean_logarithm(vector: Vector) -> tuple[float, int]:
-    """The mean of log |v_j| over what is not zero, and how many that are.
+    """The mean of log |v_j| over all elements that are not zero, and their number.
 
     >>> mean_logarithm(np.array([1, 0, -1], np.float32))
     (0.0, 2)

@@ -4,12 +4,12 @@
                 B = Σp_i²σ² + 6LΓ + 8(E−1)²G² + 4E²G²/S,   D = 4dλ_0²,   γ_t = 3/(μ(b+t)),   b = max(12κ, E) − 1
     Theorem 2   min_t E‖∇f(x_t)‖² ≤ four terms over c·γ_{R−1}·R·E, with sums over the R = T/E rounds
 
-D is the statement's 4dλ_0² (a step of the proof has half of it). Of the two conditions on γ in Theorem 2 that differ
-between statement and proof the stricter one is taken. Both theorems are proven for a threshold of λ_t·γ_t on the update
-("gradient units").
+D is 4dλ_0² as in the statement (a step of the proof has half of it). Statement and proof of Theorem 2 have different
+conditions on γ: the stricter one is used. Both theorems are proven for a threshold of λ_t·γ_t on the update ("gradient
+units").
 
-With λ_0 fixed, (γ_0/γ_T)^{α/2} grows like T^{α/2}: for α = 1 the bound of Theorem 1 falls like T^{−1/2}, not like the
-1/T that Remark 1 reads from it.
+With λ_0 fixed, (γ_0/γ_T)^{α/2} grows like T^{α/2}. So for α = 1 the bound of Theorem 1 falls like T^{−1/2}. Remark 1
+says 1/T.
 """
 
 import math
@@ -24,7 +24,7 @@ from gammafl.core.stepsizes import InverseDecay, Stepsize
 
 @dataclass(frozen=True)
 class Constants:
-    """What the assumptions name: L, μ (0 where f is not convex), σ, G, Γ (Γ_c or Γ_n), p_i, S and E."""
+    """The constants of the assumptions: L, μ (0 if f is not convex), σ, G, Γ (Γ_c or Γ_n), p_i, S and E."""
 
     smoothness: float
     convexity: float
@@ -48,14 +48,14 @@ def convex_offset(smoothness: float, convexity: float, local_steps: int) -> floa
 
 
 def convex_stepsize(smoothness: float, convexity: float, local_steps: int) -> InverseDecay:
-    """γ_t = 3/(μ(b+t)), Theorem 1's."""
+    """The stepsize of Theorem 1: γ_t = 3/(μ(b+t))."""
     return InverseDecay(3 / convexity, convex_offset(smoothness, convexity, local_steps))
 
 
 def convex_bound(
     constants: Constants, dim: int, initial: float, iterations: int, distance: float, alpha: float = 1.0
 ) -> float:
-    """Theorem 1: a bound on E f(x_T) − f*; `initial` is λ_0 and `distance` Δ_1 = ‖x_1 − x*‖²."""
+    """Theorem 1: a bound on E f(x_T) − f*. `initial` is λ_0, and `distance` is Δ_1 = ‖x_1 − x*‖²."""
     c, mu = constants, constants.convexity
     offset = convex_offset(c.smoothness, mu, c.local_steps)
     stepsize = convex_stepsize(c.smoothness, mu, c.local_steps)
@@ -70,7 +70,7 @@ def convex_bound(
 
 
 def descent_factor(constants: Constants, stepsize: float) -> float:
-    """The largest c that Theorem 2's proof allows for γ_t ≤ `stepsize`; not positive where the theorem is silent."""
+    """The largest c that the proof of Theorem 2 allows for γ_t ≤ `stepsize`. Not positive: there is no bound."""
     c = constants
     lipschitz, steps = c.smoothness * stepsize, c.local_steps
     drift = 15 * len(c.shares) * steps**2 * lipschitz**2 * c.square_shares
@@ -88,7 +88,7 @@ def stepsize_allowed(constants: Constants, stepsize: float) -> bool:
 def non_convex_bound(
     constants: Constants, dim: int, initial: float, stepsize: Stepsize, rounds: int, start: float, alpha: float = 1.0
 ) -> float:
-    """Theorem 2: a bound on min_t E‖∇f(x_t)‖²; `start` is f(x_0) − f*, the stepsize is taken at the rounds' starts."""
+    """Theorem 2: a bound on min_t E‖∇f(x_t)‖². `start` is f(x_0) − f*. The stepsize is that at a round's start."""
     c, steps = constants, constants.local_steps
     gammas = np.array([float(stepsize(steps * r)) for r in range(rounds)])
     factor = descent_factor(c, float(gammas.max()))

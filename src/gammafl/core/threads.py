@@ -1,7 +1,7 @@
-"""How many threads may be used, and how work is shared out among them.
+"""The number of threads, and how work is divided among them.
 
-The pool is Python's own, for compiled code that releases the GIL: numba's threading layers abort on concurrent use
-or break after a fork.
+The pool is Python's own, for compiled code that releases the GIL. numba's threading layers abort if two threads use
+them, or break after a fork.
 """
 
 import os
@@ -17,21 +17,23 @@ _pool: tuple[int, ThreadPoolExecutor] | None = None
 
 
 def count() -> int:
-    """How many threads may be used at a time."""
+    """The number of threads that may be used at a time."""
     return _count
 
 
 def set_count(threads: int) -> None:
-    """Use at most so many threads (default: one a core)."""
+    """Sets the most threads to use. By default there is one per core."""
     global _count
     _count = max(1, threads)
 
 
 def share_out(work: Callable[[int, int], Result], size: int, at_least: int = 1, block: int = 1) -> list[Result]:
-    """`work(start, stop)` for parts that cover 0…size, and the results in their order.
+    """The results of `work(start, stop)` for parts that cover 0…size, in order.
 
-    There is a part a thread, but none smaller than `at_least`; parts begin at multiples of `block`. This thread does
-    the first part itself.
+    at_least   the smallest part. Otherwise there is one part per thread
+    block      parts begin at multiples of it
+
+    The calling thread does the first part itself.
     """
     parts = min(_count, size // at_least)
     if parts <= 1:
@@ -44,7 +46,7 @@ def share_out(work: Callable[[int, int], Result], size: int, at_least: int = 1, 
 def begin(
     work: Callable[[int, int], Result], start: int, stop: int, parts: int, block: int = 1
 ) -> list[Future[Result]]:
-    """`work` for `parts` parts of start…stop, begun in other threads."""
+    """Starts `work` in other threads, for `parts` parts of start…stop."""
     global _pool
     if start >= stop:
         return []

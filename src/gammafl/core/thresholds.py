@@ -1,4 +1,4 @@
-"""Thresholds λ_t, and how to choose them.
+"""Thresholds λ_t and their calibration.
 
     HT        λ_t = λ
     γ-FedHT   λ_t = λ_0 · √(γ_t^α (γ_0γ_T)^{α/2} / (γ_t^{2α} + (γ_0γ_T)^α))      Algorithm 1, line 11
@@ -20,7 +20,7 @@ Units = Literal["update", "gradient"]
 
 
 def stepsize_aware(initial: float, gamma: float, first_gamma: float, last_gamma: float, alpha: float = 1.0) -> float:
-    """λ_t of γ-FedHT: `initial` is λ_0, `gamma` γ_t, `first_gamma` γ_0 and `last_gamma` γ_T.
+    """λ_t of γ-FedHT. `initial` is λ_0, `gamma` is γ_t, `first_gamma` is γ_0 and `last_gamma` is γ_T.
 
     >>> stepsize_aware(1.0, gamma=0.1, first_gamma=0.1, last_gamma=0.1)
     0.7071067811865475
@@ -29,12 +29,12 @@ def stepsize_aware(initial: float, gamma: float, first_gamma: float, last_gamma:
 
 
 def spread_at(gamma: float, first_gamma: float, last_gamma: float, alpha: float = 1.0) -> float:
-    """r^α + r^{−α}, which 1/λ_t² of γ-FedHT is in proportion to; 2 where γ is constant."""
+    """r^α + r^{−α}: 1/λ_t² of γ-FedHT is proportional to it. It is 2 if γ is constant."""
     return float(_spread(gamma / _geometric_mean(first_gamma, last_gamma), alpha))
 
 
 def mean_spread(stepsize: Stepsize, iterations: int, alpha: float = 1.0) -> float:
-    """The mean of `spread_at` over the iterations 0…T (a million points at the most)."""
+    """The mean of `spread_at` over the iterations 0…T, at a million points at most."""
     t = np.linspace(0, iterations, min(iterations, 1_000_000) + 1)
     ratios = stepsize(t) / _geometric_mean(float(stepsize(0)), float(stepsize(iterations)))
     with np.errstate(over="raise", divide="raise"):
@@ -42,17 +42,36 @@ def mean_spread(stepsize: Stepsize, iterations: int, alpha: float = 1.0) -> floa
 
 
 def threshold_for(kept_fraction: float, dim: int) -> float:
-    """λ = 1 / (2√(dk)): the fixed threshold the paper pairs with Top-k at k = `kept_fraction` of d = `dim`."""
+    """λ = 1 / (2√(dk)): the fixed threshold that the paper compares with Top-k.
+
+    kept_fraction   k, as a fraction of the entries
+    dim             d, the number of elements
+
+    Returns λ.
+
+    >>> threshold_for(0.01, dim=10_000)
+    0.05
+    """
     require_kept_fraction(kept_fraction)
     require(is_number(dim) and dim >= 1, f"dim must be at least 1, got {dim!r}")
     return 1 / (2 * math.sqrt(dim * kept_fraction))
 
 
 def matched_threshold(threshold: float, stepsize: Stepsize | float, iterations: int, alpha: float = 1.0) -> float:
-    """λ_0 such that ∫1/λ² dt = ∫1/λ_t² dt over t = 0…T: γ-FedHT's budget equals that of HT with `threshold`.
+    """λ_0 such that ∫1/λ² dt = ∫1/λ_t² dt over t = 0…T: then γ-FedHT has the budget of HT with `threshold`.
 
-    As 1/λ_t² = (r^α + r^{−α})/λ_0², this is λ_0² = λ²·mean(r^α + r^{−α}), where the mean over 0…T is what gives the
-    digits of the paper's Table II.
+    threshold    λ of HT
+    stepsize     γ_t: a number or a function of t
+    iterations   T
+    alpha        α of γ-FedHT
+
+    Returns λ_0.
+
+    As 1/λ_t² = (r^α + r^{−α})/λ_0², this is λ_0² = λ²·mean(r^α + r^{−α}). The mean is over 0…T: this gives the digits
+    in the paper's Table II.
+
+    >>> round(matched_threshold(0.05, stepsize=0.1, iterations=1000), 4)
+    0.0707
     """
     require_threshold(threshold)
     stepsize = as_stepsize(stepsize)
@@ -63,7 +82,7 @@ def matched_threshold(threshold: float, stepsize: Stepsize | float, iterations: 
 
 
 class Calibration(NamedTuple):
-    """λ for HT and the λ_0 of γ-FedHT that matches it."""
+    """λ of HT, and the λ_0 of γ-FedHT with the same budget."""
 
     threshold: float
     initial_threshold: float
@@ -77,9 +96,9 @@ def calibrate(
     alpha: float = 1.0,
     digits: int | None = 3,
 ) -> Calibration:
-    """The row of Table II for a model: `threshold_for`, then `matched_threshold`.
+    """A model's row of Table II: `threshold_for`, then `matched_threshold`.
 
-    The paper rounds λ to three digits before it computes λ_0; `digits=None` leaves out the rounding.
+    The paper rounds λ to three digits before it computes λ_0. With `digits=None`, λ is not rounded.
     """
     threshold = rounded(threshold_for(kept_fraction, dim), digits)
     return Calibration(threshold, matched_threshold(threshold, stepsize, iterations, alpha))
@@ -107,18 +126,18 @@ def _spread(ratio: Any, alpha: float) -> Any:
 
 
 def require_threshold(value: float) -> None:
-    """Refuses what is no threshold."""
+    """Raises an error if `value` is not a threshold."""
     valid = is_number(value) and math.isfinite(value) and value >= 0
     require(valid, f"a threshold must be a number of at least 0, got {value!r}")
 
 
 def require_kept_fraction(keep: float) -> None:
-    """Refuses what is no share of the entries."""
+    """Raises an error if `keep` is not a fraction of the entries."""
     valid = is_number(keep) and 0 < keep <= 1
     require(valid, f"keep, the kept fraction, must be a number in (0, 1], got {keep!r}")
 
 
 def require_alpha(alpha: float) -> None:
-    """Refuses what is no α."""
+    """Raises an error if `alpha` is not a valid α."""
     valid = is_number(alpha) and math.isfinite(alpha) and alpha > 0
     require(valid, f"alpha must be a positive number, got {alpha!r}")

@@ -1,4 +1,4 @@
-"""Values ↔ bytes: six codings, none of which changes a value. docs/wire-format.md specifies them."""
+"""Values ↔ bytes: six codings, all lossless. docs/wire-format.md specifies them."""
 
 import math
 import struct
@@ -16,36 +16,36 @@ from gammafl.core.reading import BYTES, F2, F4, U2, U4, Bytes, part, require_zer
 
 ValueCoding = Literal["auto", "f32", "f16", "ternary", "bf16", "bits", "rotated"]
 VALUES: tuple[ValueCoding, ...] = ("f32", "f16", "ternary", "bf16", "bits", "rotated")
-"""A kind's number on the wire is its place here."""
+"""The kinds of codings. Messages have a kind's index in this tuple."""
 F32, F16, TERNARY, BF16, BITS, ROTATED = range(len(VALUES))
 
 KEY = struct.Struct("<Q")
 FINITE = int(np.float32(np.finfo(np.float32).max).view(np.uint32))
 HALF = int(np.float32(np.finfo(np.float16).max).view(np.uint32))
-"""Bits of the largest finite float32, and of the largest 16-bit float."""
+"""The bits of the largest 16-bit float, as a float32; before it, those of the largest finite float32."""
 
 NO_MAGNITUDE = np.uint32(0xFFFFFFFF)
 
 
 Coded = tuple[Vector, Blocks | Rotated | None, int]
-"""Values that were read, their code where they have one, and where in the message they end."""
+"""(values, their code or None, where in the message they end)."""
 
 
 # --- sizes ------------------------------------------------------------------------------------------------
 
 
 def ternary_bytes(count: int, runs: int) -> int:
-    """Of `count` values in `runs` runs of one magnitude each."""
+    """The bytes of `count` values in `runs` runs, each with one magnitude."""
     return varints.size(runs) + 8 * runs - 4 + -(-count // 8)
 
 
 def blocks_bytes(count: int, bits: int, block: int) -> int:
-    """Of `count` values of so many bits, with a scale for each block."""
+    """The bytes of `count` values of `bits` bits, with one scale per block."""
     return 1 + varints.size(block) + 4 * blocks.blocks_of(count, block) + -(-count * bits // 8)
 
 
 def rotated_bytes(count: int) -> int:
-    """Of `count` values that were rotated."""
+    """The bytes of `count` rotated values."""
     return KEY.size + 4 * rotation.blocks_of(count) + rotation.signs_size(count)
 
 
@@ -53,12 +53,12 @@ def coded_bytes(count: int, code: Blocks | Rotated) -> int:
     return blocks_bytes(count, code.bits, code.block) if isinstance(code, Blocks) else rotated_bytes(count)
 
 
-# --- what the choice depends on ---------------------------------------------------------------------------
+# --- facts for the choice of a coding ---------------------------------------------------------------------
 
 
 @compiled
 def survey(bits: Any) -> Any:
-    """(bits of the largest magnitude, bits set in any magnitude, runs of equal magnitude)."""
+    """(bits of the largest magnitude, bits that are set in any magnitude, number of runs of equal magnitude)."""
     largest, occurring, runs, last = np.uint32(0), np.uint32(0), 0, NO_MAGNITUDE
     for j in range(bits.size):
         magnitude = np.uint32(bits[j] & MAGNITUDE)
@@ -70,18 +70,18 @@ def survey(bits: Any) -> Any:
 
 
 def _are_halves(values: Vector) -> bool:
-    """Whether every value is a 16-bit float."""
+    """Whether a 16-bit float can hold every value exactly."""
     return values.astype(np.float16).astype(np.float32).tobytes() == values.tobytes()
 
 
 def encode(
     values: Vector, seen: tuple[int, int, int], code: Blocks | Rotated | None, kind: int | None
 ) -> tuple[int, Bytes]:
-    """The kind's number, and the bytes; None takes the smallest. `seen` is what `survey` returns."""
+    """The kind's number, and the bytes. With the kind None, the smallest. `seen` is the result of `survey`."""
     (largest, occurring, runs), count = seen, len(values)
     require(largest <= FINITE, "an update with values that are not finite can't be sent")
     ternary_size = ternary_bytes(count, runs) if runs else math.inf
-    halves = occurring & 0x1FFF == 0 and largest <= HALF and _are_halves(values)  # most differ in their last bits
+    halves = occurring & 0x1FFF == 0 and largest <= HALF and _are_halves(values)  # most values use their last bits
     half_size = 2 * count if halves else math.inf
     brief = occurring & 0xFFFF == 0
     if kind is None:
@@ -107,7 +107,7 @@ def encode(
 
 
 def decode(kind: int, data: bytes, start: int, count: int) -> Coded:
-    """`count` values from `start` on."""
+    """`count` values from `start`."""
     if kind in (F32, F16):
         sent, values = part(data, start, F4 if kind == F32 else F2, count), np.empty(count, np.float32)
         on_slices(lambda first, end: np.copyto(values[first:end], sent[first:end]), count)
@@ -153,7 +153,7 @@ def _write_runs(bits: Any, magnitudes: Any, starts: Any, signs: Any) -> None:
 
 @compiled
 def _read_runs(magnitudes: Any, starts: Any, signs: Any, bits: Any) -> bool:
-    """Fills `bits`; False if the starts do not increase, or if a run could be joined with the one before."""
+    """Fills `bits`. False if the starts do not increase, or if a run could be joined with the previous one."""
     for run in range(magnitudes.size):
         start = np.int64(starts[run - 1]) if run else 0
         stop = np.int64(starts[run]) if run + 1 < magnitudes.size else bits.size
@@ -174,7 +174,7 @@ def _encode_ternary(values: Vector, runs: int) -> bytes:
 
 
 def decode_ternary(data: bytes, start: int, count: int, runs: int) -> Coded:
-    """`count` values of `runs` runs, whose magnitudes begin at `start`."""
+    """`count` values in `runs` runs. The magnitudes begin at `start`."""
     if not 1 <= runs <= count:
         raise WireError(f"{runs} magnitudes for {count} values")
     magnitudes = _scales(data, start, runs).view(np.uint32)

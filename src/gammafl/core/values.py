@@ -1,7 +1,7 @@
-"""How kept values become bits: as they are, as 16-bit floats, as whole numbers of few bits, as ±μ, or as rotated signs.
+"""How kept values are rounded: not at all, to 16-bit floats, to whole numbers of few bits, to ±μ, or to rotated signs.
 
-A rounding is written once, as `round`: the values as they will be sent. What rounding takes away stays in the memory.
-One that draws random numbers, or whose values the wire writes by a code, has `sent` in its place.
+Each class has one function, `round`, which returns the rounded values. Rounding errors stay in the memory. A class that
+draws random numbers, or whose values have a code in messages, has `sent` instead.
 """
 
 from abc import ABC, abstractmethod
@@ -23,31 +23,40 @@ HALF_MAX = float(np.finfo(np.float16).max)
 
 
 class Values(ABC):
-    """How the values of an update are rounded before they are sent."""
+    """How the values of an update are rounded before they are sent. Derive from it to write your own.
+
+    >>> class Signs(Values):
+    ...     def round(self, update, sizes):
+    ...         return np.sign(update.values)
+    >>> Signs().round(SparseUpdate(3, None, [0.5, -2.0, 3.0]), [3]).tolist()
+    [1.0, -1.0, 1.0]
+    """
 
     exact: bool = False
-    """Whether values are sent as they are."""
+    """Whether values are not rounded."""
 
     paper_bits: int = 32
-    """Bits of one kept value in the paper's own accounting, which counts no positions."""
+    """The bits of one kept value in the paper's accounting, which does not count positions."""
 
     coding: ValueCoding = "f32"
-    """A coding of the wire that can hold whatever `round` returns. "ternary": one magnitude in each part."""
+    """A coding that can hold all results of `round`. "ternary": one magnitude in each part."""
 
     sends_zeros: bool = False
-    """Whether zeros of an update of every position are values like others. Else they are left out before rounding."""
+    """Whether zeros are rounded like other values if all positions are sent. Otherwise they are left out before."""
 
     @abstractmethod
     def round(self, update: SparseUpdate, sizes: Sequence[int]) -> Vector:
-        """The values of `update` as they will be sent. `sizes` are the lengths of the parts that were compressed each
-        on its own; together they are the update's dimension."""
+        """The rounded values of `update`.
+
+        sizes   the lengths of the parts that were compressed separately; their sum is the update's dimension
+        """
 
     def sent(self, update: SparseUpdate, sizes: Sequence[int], key: int) -> SparseUpdate:
-        """`update` with its values as they will be sent, and their code. `key` is for random numbers."""
+        """`update` with rounded values and their code. `key` is for random numbers."""
         return update.with_values(self.round(update, sizes))
 
     def most_bytes(self, count: int, parts: int = 1) -> int:
-        """No `count` values that were rounded in `parts` parts take more in a message."""
+        """An upper bound of the bytes for `count` values that were rounded in `parts` parts."""
         if self.coding in ("f16", "bf16"):
             return 2 * count
         runs = min(count, parts)
@@ -55,7 +64,7 @@ class Values(ABC):
 
 
 class Coded(Values):
-    """Values that the wire writes by a code: a subclass has `sent`, and `round` is what that makes with the key 0."""
+    """Values with a code in messages. Subclasses define `sent`; `round` calls it with the key 0."""
 
     sends_zeros = True
 
@@ -68,7 +77,11 @@ class Coded(Values):
 
 @dataclass(frozen=True)
 class Exact(Values):
-    """32-bit floats, as they are."""
+    """32-bit floats, not rounded.
+
+    >>> Exact().round(SparseUpdate(2, None, [0.5, -2.0]), [2]).tolist()
+    [0.5, -2.0]
+    """
 
     exact = True
 
@@ -78,7 +91,11 @@ class Exact(Values):
 
 @dataclass(frozen=True)
 class Half(Values):
-    """16-bit floats, which the wire sends in half the space."""
+    """16-bit floats, which need half the bytes.
+
+    >>> Half().round(SparseUpdate(2, None, [1.0, 1.0001]), [2]).tolist()
+    [1.0, 1.0]
+    """
 
     paper_bits = 16
     coding = "f16"
@@ -89,7 +106,11 @@ class Half(Values):
 
 @dataclass(frozen=True)
 class Ternary(Values):
-    """μ·sign, where μ is the mean magnitude of the kept values (of each part): the quantiser of STC and γ-FedHT-Q."""
+    """μ·sign, where μ is the mean magnitude of the kept values of each part: the quantiser of STC and γ-FedHT-Q.
+
+    >>> Ternary().round(SparseUpdate(3, None, [1.0, -2.0, 3.0]), [3]).tolist()
+    [2.0, -2.0, 2.0]
+    """
 
     paper_bits = 2
     coding = "ternary"
@@ -105,7 +126,7 @@ class Ternary(Values):
 
 @dataclass(frozen=True)
 class BFloat(Values):
-    """bfloat16: the upper half of a 32-bit float, rounded to nearest, ties to even. The range of float32, 8 bits of it.
+    """bfloat16: the upper half of a 32-bit float, rounded to nearest, ties to even. It has the range of float32.
 
     >>> BFloat().round(SparseUpdate(3, None, [1.0, 1.01, -0.3]), [3]).tolist()
     [1.0, 1.0078125, -0.30078125]
@@ -118,7 +139,7 @@ class BFloat(Values):
     def round(self, update: SparseUpdate, sizes: Sequence[int]) -> Vector:
         words = update.values.view(np.uint32)
         rounded = words + (np.uint32(0x7FFF) + ((words >> np.uint32(16)) & np.uint32(1)))
-        beyond = rounded & np.uint32(0x7FFFFFFF) >= INFINITY  # the largest ones would become infinite
+        beyond = rounded & np.uint32(0x7FFFFFFF) >= INFINITY  # the largest values would become infinite
         return (np.where(beyond, words, rounded) & UPPER).view(np.float32)
 
 
@@ -127,7 +148,10 @@ INFINITY, UPPER = np.uint32(0x7F800000), np.uint32(0xFFFF0000)
 
 @dataclass(frozen=True)
 class Bits(Coded):
-    """Whole numbers of 8, 4 or 2 bits, times a scale for each block of `block` values: the nearest ones.
+    """Whole numbers of 8, 4 or 2 bits, rounded to the nearest, times a scale for each block of values.
+
+    bits    8, 4 or 2
+    block   the number of values that share a scale
 
     >>> sent = Bits(4).sent(SparseUpdate(4, None, [0.7, -0.29, 0.0, 0.1]), [4], key=0)
     >>> [round(float(value), 3) for value in sent.values]
@@ -156,11 +180,14 @@ class Bits(Coded):
 
 @dataclass(frozen=True)
 class ByChance(Coded):
-    """QSGD: one of the two multiples of norm/levels beside a value, drawn so that it is right on average.
+    """QSGD: each value becomes one of the two nearest multiples of norm/levels, drawn so that its mean is right.
 
-    levels   1 … 127: with up to 1, 7, 127 a value takes 2, 4, 8 bits
-    block    values that share a norm
+    levels   1 … 127: up to 1, a value takes 2 bits; up to 7, 4 bits; up to 127, 8 bits
+    block    the number of values that share a norm
     norm     "max": the largest magnitude; "l2": the root of the sum of squares, as in the paper's analysis
+
+    >>> ByChance(levels=1).sent(SparseUpdate(3, None, [2.0, 0.0, -2.0]), [3], key=0).values.tolist()
+    [2.0, 0.0, -2.0]
     """
 
     levels: int = 7
@@ -191,7 +218,11 @@ class ByChance(Coded):
 class Rotation(Coded):
     """DRIVE: the signs of the randomly rotated values, one bit each, and a scale (`core/rotation.py`).
 
-    scale   "unbiased": right on average over keys; "nearest": of least squared error, for a memory
+    scale   "unbiased": the mean over keys is right; "nearest": the least squared error, for use with a memory
+
+    >>> update = SparseUpdate(64, None, np.ones(64, np.float32))
+    >>> len(Rotation().sent(update, [64], key=0).code.values.signs)
+    8
     """
 
     scale: rotation.ScaleRule = "unbiased"
@@ -211,7 +242,7 @@ class Rotation(Coded):
 
 
 ROUNDING_KEY, ROTATION_KEY = 1, 2
-"""What is drawn by them has nothing to do with each other, nor with positions that the moment's key draws."""
+"""With these, random numbers for rounding, rotations and positions are independent, though the moment has one key."""
 
 
 def _require_block(block: int) -> None:

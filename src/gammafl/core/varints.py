@@ -1,6 +1,6 @@
-"""Whole numbers in as few bytes as they need: LEB128, in its one shortest form.
+"""Whole numbers in as few bytes as possible: LEB128, only in its shortest form.
 
-Seven bits a byte, the lowest first; the top bit of a byte says that another one follows.
+Seven bits per byte, the lowest first. The top bit of a byte tells whether another byte follows.
 """
 
 from gammafl.core.errors import WireError
@@ -12,7 +12,8 @@ _SHORT = [bytes([number]) for number in range(128)]
 
 
 def written(number: int) -> bytes:
-    """
+    """The bytes of a number.
+
     >>> written(5).hex(), written(10_250).hex()
     ('05', '8a50')
     """

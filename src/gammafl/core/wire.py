@@ -1,13 +1,12 @@
-"""Update ↔ bytes, and the only source of sizes. The format is specified in docs/wire-format.md.
+"""Update ↔ bytes. All sizes in gammafl are measured here. docs/wire-format.md specifies the format.
 
-`encode` is deterministic: it takes the smallest coding of the positions and of the values, losslessly.
-`decode` trusts nobody: any bytes give an update of the stated dimension with strictly increasing positions
-and finite values, in memory of at most 128 times the message, or a `WireError`. It accepts only what
-`encode` writes: each coding refuses any other form of what it reads, so that an accepted message encodes to the same
-bytes again. (Messages of version 1 are read as they were written; `encode` writes version 2.)
+`encode` is deterministic and lossless: it chooses the smallest coding of the positions and of the values. `decode`
+checks everything. Any bytes give either a `WireError`, or an update of the stated dimension with strictly increasing
+positions and finite values, in memory of at most 128 times the message. It accepts only what `encode` writes: an
+accepted message encodes to the same bytes again. (Messages of version 1 are accepted too; `encode` writes version 2.)
 
-A value takes a bit at least, in every coding, so that no key and no count can demand memory for values that are not
-there. Read, an entry takes 8 bytes, and while it is read another 8 at most.
+In every coding, a value takes at least one bit. So a forged key or count can't demand memory for values that the
+message does not hold. A decoded entry takes 8 bytes of memory, and at most 8 more during decoding.
 """
 
 import struct
@@ -35,32 +34,32 @@ MARK = 0xF2
 """The first byte of version 2."""
 
 START = struct.Struct("<BBI")
-"""Mark, kinds, checksum. The numbers follow: dimension, count, and how many elements are sent whole, if any are."""
+"""Mark, kinds, checksum. Then follow the dimension, the count, and how many elements are sent whole, if any."""
 
 WHOLE = 8
-"""The bit of the kinds that says that the last elements are sent whole."""
+"""The bit in the kinds that is set if the last elements are sent whole."""
 
 CHECKED, CHECKSUM = 2, struct.Struct("<I")
-"""The checksum comes after so many bytes. It is of all bytes but its own."""
+"""The checksum comes after CHECKED bytes. It covers all bytes except its own."""
 
 NO_POSITIONS = np.empty(0, np.uint32)
 
 
 class Head(NamedTuple):
-    """What the beginning of a message says."""
+    """The beginning of a message."""
 
     positions: int
     values: int
     dim: int
     entries: int
-    """Entries before those that are sent whole."""
+    """The number of entries before those that are sent whole."""
 
     whole: int
     end: int
 
 
 def header_bytes(dim: int, count: int, whole: int = 0) -> int:
-    """The length of a message without its positions and values; `count` is without those that are sent whole.
+    """The length of a message without its positions and values. `count` excludes entries that are sent whole.
 
     >>> header_bytes(10_250, 103), header_bytes(10_000_000, 10_000)
     (9, 12)
@@ -69,7 +68,18 @@ def header_bytes(dim: int, count: int, whole: int = 0) -> int:
 
 
 def encode(update: SparseUpdate, positions: PositionCoding = "auto", values: ValueCoding = "auto") -> bytes:
-    """The message for `update`; "auto" takes the smallest coding, a name insists on one."""
+    """The message for `update`.
+
+    update      a SparseUpdate, as compressors return it
+    positions   "auto" chooses the smallest coding of the positions; a name of docs/wire-format.md demands that one
+    values      the same for the coding of the values
+
+    Returns bytes.
+
+    >>> payload = encode(SparseUpdate(1000, [3, 500], [0.5, -0.5]))
+    >>> len(payload), decode(payload).values.tolist()
+    (16, [0.5, -0.5])
+    """
     if not isinstance(update, SparseUpdate):
         raise InputError(f"encode takes a SparseUpdate, as a compressor returns it; got {type(update).__name__}")
     wanted_positions = None if positions == "auto" else _number(positions, POSITIONS, "position")
@@ -99,7 +109,16 @@ def encode(update: SparseUpdate, positions: PositionCoding = "auto", values: Val
 
 
 def decode(payload: bytes | bytearray | memoryview, dim: int | None = None) -> SparseUpdate:
-    """The update of a message made by `encode`, or `WireError`; also if it is not of the dimension that is given."""
+    """The update in a message of `encode`. A `WireError` if the message is malformed.
+
+    payload   the bytes of the message
+    dim       the expected dimension. A message with another one is a `WireError` too
+
+    Returns a SparseUpdate.
+
+    >>> decode(encode(SparseUpdate(3, [1], [2.0])), dim=3).dense().tolist()
+    [0.0, 2.0, 0.0]
+    """
     data = payload if isinstance(payload, bytes) else _bytes_of(payload)
     if data[:2] == OLD_MAGIC:
         return _decode_old(data, dim)
@@ -125,7 +144,7 @@ def decode(payload: bytes | bytearray | memoryview, dim: int | None = None) -> S
 
 
 def read_head(data: bytes) -> Head:
-    """What a message of version 2 says at its beginning; nobody has looked yet whether it is true."""
+    """The beginning of a message of version 2, not checked against the rest."""
     kinds, *others = _read_head(data)
     return Head(kinds & 7, kinds >> 4, *others)
 
@@ -156,7 +175,7 @@ def _whole(values: Any) -> bytes:
 
 @compiled_with(golomb, value_coding)
 def _look_at(indices: Any, values: Any) -> Any:
-    """All that the choice of codings depends on, in one call."""
+    """All facts for the choice of codings, in one call."""
     return golomb.plan(indices), value_coding.survey(values.view(np.uint32))
 
 
@@ -189,7 +208,7 @@ OLD_MAGIC = b"gF"
 OLD_HEADER = struct.Struct("<2sBBIII")
 """Magic, version, kinds, dimension, count, checksum."""
 OLD_KINDS = 4, 3
-"""Codings of positions and of values that version 1 has."""
+"""The numbers of codings of positions and of values in version 1."""
 
 
 def _decode_old(data: bytes, expected_dim: int | None) -> SparseUpdate:

@@ -1,1 +1,1 @@
-"""Algorithm 1 without transport and without torch: clients, server, rounds, and the ports Task and Carrier."""
+"""Algorithm 1 without transport and without torch: clients, server, rounds, and the protocols Task and Carrier."""

@@ -11,20 +11,21 @@ from gammafl.core.lengths import MessageForm
 from gammafl.core.moment import Schedule
 
 LEAST = 5 / 8
-"""So much of its plan each round is given, however much was spent before: one hostile client in five can't silence the
-others. It is 1/(1 + 3/5): what is left for them where a fifth of the clients count four times as much."""
+"""Each round gets at least this part of its plan, even if earlier rounds spent too much. So if one client in five is
+hostile, the others can still send. It is 1/(1 + 3/5): what is left for them if a fifth of the clients count four times
+as much."""
 
 HORIZON, LEAST_DUE = 1 / 4, 1 / 4
-"""Where λ decides what is sent, what was overspent is made up for within this part of a run, with no less than such a
-part of the plan for each round. Sooner needs a λ that moves faster, which costs accuracy; later misses the budget of
-runs of some hundred rounds, where much is sent when the warm-up ends."""
+"""If λ decides what is sent, overspending is compensated within HORIZON of the run, and each round gets at least
+LEAST_DUE of its plan. A faster compensation needs a λ that moves faster, which costs accuracy. A slower one misses the
+budget of runs with a few hundred rounds, since clients send much at the end of the warm-up."""
 
 
 @dataclass(frozen=True)
 class Allowance:
     """A run's bytes, spread over its rounds.
 
-    uploads   how many a round has, where that is known before the first one
+    uploads   the number of uploads per round, if it is known before the first round
 
     >>> Allowance(1000, weights=(3, 1, 1), form=MessageForm(100)).left(spent=500, closed=1)
     250.0
@@ -39,13 +40,13 @@ class Allowance:
     def of(
         cls, budget: Budget, schedule: Schedule, rounds: int, form: MessageForm, uploads: int | None = None
     ) -> "Allowance | None":
-        """None where the run has no budget of bytes."""
+        """The allowance of `budget`; None if the run has no budget of bytes."""
         if budget.run is None:
             return None
         if uploads is not None:
             least = rounds * uploads * form.most_bytes(1)
             few = f"{rounds} rounds of {uploads} uploads take up to {least} bytes with one entry each"
-            require(least <= budget.run, f"a run can't come to {budget.run} bytes: {few}; allow more")
+            require(least <= budget.run, f"a run can't keep to {budget.run} bytes: {few}; allow more")
         ends = [schedule.iterations * (number + 1) // rounds for number in range(rounds)]
         weights = {
             "even": lambda: [1.0] * rounds,
@@ -55,25 +56,25 @@ class Allowance:
         return cls(budget.run, weights, form, uploads)
 
     def left(self, spent: int, closed: int) -> float:
-        """Bytes for the next round, after so many."""
+        """Bytes for the next round, after `closed` rounds that took `spent` bytes."""
         if closed >= len(self.weights):
             return 0.0
         planned = self.total * self.weights[closed] / self._following[0]
         return max((self.total - spent) * self.weights[closed] / self._following[closed], LEAST * planned)
 
     def due(self, spent: float, closed: int) -> float:
-        """Bytes for the next round where what was saved or overspent so far is made up for within a part of the run."""
+        """Bytes for the next round, if savings and overspending so far are compensated within `HORIZON` of the run."""
         if closed >= len(self.weights):
             return 0.0
         planned = self.total * self.weights[closed] / self._following[0]
         return planned * max(LEAST_DUE, 1 + self.unplanned(spent, closed) / (HORIZON * self.total))
 
     def change(self, closed: int) -> float:
-        """What is planned for the round after the next one, divided by what is for the next one; 1 at the end."""
+        """The plan for the round after the next one, divided by the plan for the next one; 1 at the end."""
         return self.weights[closed + 1] / self.weights[closed] if closed + 1 < len(self.weights) else 1.0
 
     def unplanned(self, spent: float, closed: int) -> float:
-        """Bytes that would be left over if all further rounds took what was planned for them."""
+        """Bytes that would be left over if all further rounds kept to their plan."""
         return self.total - spent - self.total * sum(self.weights[closed:]) / self._following[0]
 
     @cached_property

@@ -1,8 +1,8 @@
-"""The generators of many clients, and draws from all of them in one compiled call.
+"""The random generators of many clients, and draws from all of them in one compiled call.
 
-Making a `numpy.random.Generator` takes longer than drawing a client's batches from it. So what numpy computes is
-repeated here for addresses of four words: `SeedSequence` hashes them into the state of a `PCG64`, whose outputs are cut
-in two, and `Generator.integers` scales each half down by Lemire's method. The numbers are the same, by test.
+To make a `numpy.random.Generator` takes longer than to draw a client's batches from it. So this module computes what
+numpy computes, for addresses of four words: `SeedSequence` hashes them into the state of a `PCG64`, whose outputs are
+cut in two, and `Generator.integers` scales each half down by Lemire's method. Tests show that the numbers are the same.
 """
 
 from collections.abc import Sequence
@@ -21,14 +21,14 @@ WORD = 2**32
 LOW = np.uint64(WORD - 1)
 SHIFT = np.uint64(32)
 HASH, STATE = (0x43B0D7E5, 0x931E8875), (0x8B51F9DD, 0x58F38DED)
-"""First constant and multiplier of `SeedSequence`: where words are taken in, and where the state is given out."""
+"""First constant and multiplier of `SeedSequence`: HASH for the words that it reads, STATE for the state it returns."""
 MIX = np.uint32(0xCA01F9DD), np.uint32(0x4973F715)
 MULTIPLIER = np.uint64(2549297995355413924), np.uint64(4865540595714422341)
-"""Of `PCG64`, a number of 128 bits: its high half and its low one."""
+"""The multiplier of `PCG64`, a number of 128 bits: its high half and its low half."""
 
 
 class Streams(Sequence[Generator]):
-    """`seeds.generator(seed, role, round, client)` for each of `clients`, fresh whenever it is asked for."""
+    """`seeds.generator(seed, role, round, client)` for each of `clients`: a new one at each access."""
 
     def __init__(self, seed: int, role: str, round_number: int, clients: Sequence[int]) -> None:
         self._address = seed, role, round_number
@@ -49,7 +49,7 @@ class Streams(Sequence[Generator]):
         return seeds.generator(*self._address, self._clients[number])
 
     def integers(self, below: Sequence[int], size: int) -> Integers:
-        """`size` numbers of each generator, from 0 to below its entry of `below`; a row each."""
+        """`size` numbers from each generator, one row per generator: from 0 to below its entry of `below`."""
         shared = seeds.address(*self._address)
         if max(*shared, *self._clients, *below) >= WORD:
             return _one_by_one(self, below, size)
@@ -59,12 +59,12 @@ class Streams(Sequence[Generator]):
         return drawn
 
     def drawn(self, number: int, below: int, size: int) -> tuple[Integers, Generator]:
-        """A row of `integers`, and the generator for what else is random."""
+        """One row of `integers`, and the generator for further random numbers."""
         return _drawn(self[number], below, size)
 
 
 def drawn(rngs: Sequence[Generator], number: int, below: int, size: int) -> tuple[Integers, Generator]:
-    """Row `number` of `integers` alone, and the generator for what else is random."""
+    """Only row `number` of `integers`, and the generator for further random numbers."""
     return rngs.drawn(number, below, size) if isinstance(rngs, Streams) else _drawn(rngs[number], below, size)
 
 
@@ -73,7 +73,7 @@ def _drawn(rng: Generator, below: int, size: int) -> tuple[Integers, Generator]:
 
 
 def integers(rngs: Sequence[Generator], below: Sequence[int], size: int) -> Integers:
-    """What `rng.integers(below, size=size)` gives for each generator and its own `below`; a row each."""
+    """`rng.integers(below, size=size)` for each generator and its own `below`, one row per generator."""
     return rngs.integers(below, size) if isinstance(rngs, Streams) else _one_by_one(rngs, below, size)
 
 
@@ -87,7 +87,7 @@ def _draw(addresses: Any, below: Any, drawn: Any) -> None:
         state, increment = _pcg64(addresses[i])
         waiting, half = False, np.uint64(0)
         bound = np.uint64(below[i])
-        rejected = (np.uint64(WORD) - bound) % bound  # numbers that would come up once more than others
+        rejected = (np.uint64(WORD) - bound) % bound  # numbers that would be drawn more often than others
         for j in range(drawn.shape[1] if bound > 1 else 0):
             while True:
                 if waiting:
@@ -107,7 +107,7 @@ def _draw(addresses: Any, below: Any, drawn: Any) -> None:
 
 @compiled
 def _hashed(word: Any, constant: Any, multiplier: Any) -> Any:
-    """(a word's hash, the constant for the next one)."""
+    """(hash of a word, constant for the next word)."""
     following = np.uint32(constant * multiplier)
     word = np.uint32((word ^ constant) * following)
     return np.uint32(word ^ (word >> np.uint32(16))), following
@@ -115,7 +115,7 @@ def _hashed(word: Any, constant: Any, multiplier: Any) -> Any:
 
 @compiled
 def _pcg64(address: Any) -> Any:
-    """The generator's state after it was seeded, and its increment; of both, the two halves."""
+    """The state of a generator after its seeding, and its increment; each as two halves."""
     pool = np.empty(4, np.uint32)
     constant, multiplier = np.uint32(HASH[0]), np.uint32(HASH[1])
     for i in range(4):
@@ -156,6 +156,6 @@ def _next(state: Any, increment: Any) -> Any:
 
 @compiled
 def _output(state: Any) -> Any:
-    """The halves of the state combined, and rotated by its highest bits."""
+    """The two halves of the state combined, and rotated by the state's highest bits."""
     mixed, rotation = state[0] ^ state[1], state[0] >> np.uint64(58)
     return mixed >> rotation | mixed << ((np.uint64(64) - rotation) & np.uint64(63))

@@ -1,9 +1,9 @@
-"""The hard cap of an upload: no message is longer, and what has no room returns to the memory.
+"""The hard cap of an upload: no message is longer. Entries that do not fit return to the memory.
 
-If the encoded message is too long, the largest entries that fit are sent in its place. How many fit is guessed from
-the measured length. If the guess was too high, an upper bound of the length decides (`core/lengths.py`), which
-is always right; if it was too low, a second guess may do better. So an upload is encoded at most three times.
-Values are rounded again for the entries that are sent.
+If the encoded message is too long, the largest entries that fit are sent instead. Their number is guessed from the
+measured length. If the guess was too high, an upper bound of the length decides (`core/lengths.py`), which always fits.
+If it was too low, a second guess may do better. So an upload is encoded at most three times. Values are rounded again
+for the entries that are sent.
 """
 
 from dataclasses import replace
@@ -25,10 +25,10 @@ from gammafl.core.wire import PositionCoding, encode
 from gammafl.federated.limits import Limits
 
 MARGIN, SMALL_MARGIN = 1.03, 1.002
-"""By so much an entry may cost more than it did where another number was sent: of the first guess, and the second."""
+"""How much more an entry may cost than in the message before, as a factor: for the first guess, and for the second."""
 
 FULL = 0.99
-"""A message that fills so much of its cap is not made anew."""
+"""A message that fills at least this part of its cap is not encoded again."""
 
 
 class Fitted(NamedTuple):
@@ -37,15 +37,15 @@ class Fitted(NamedTuple):
     payload: bytes
     update: SparseUpdate
     capped: bool
-    """Whether entries were left out, since there was no room for them."""
+    """Whether entries were left out because they did not fit."""
 
 
 def fit(
     memory: ClientMemory, update: SparseUpdate, moment: Moment, limits: Limits, positions: PositionCoding = "auto"
 ) -> Fitted:
-    """`update`, which `memory` just proposed, within `limits`; what is not sent of it returns to the memory.
+    """`update`, which `memory` just proposed, cut to `limits`. Entries that are not sent return to the memory.
 
-    Tensors that are sent whole always are: without room for them the message is longer than `limits.payload_bytes`.
+    Tensors that are sent whole are never cut: if they do not fit, the message is longer than `limits.payload_bytes`.
     """
     sent = _limited(memory, update, moment, limits)
     payload = encode(sent, positions)
@@ -59,7 +59,7 @@ def fit(
 
 
 def _limited(memory: ClientMemory, update: SparseUpdate, moment: Moment, limits: Limits) -> SparseUpdate:
-    """Within the limits of entries and norm. Coded values are rounded anew for fewer entries: a code is of all."""
+    """`update` within the limits of entries and norm. Coded values are rounded again: a code depends on all entries."""
     if limits.entries is None or len(update) <= limits.entries or not _is_coded(update):
         return limits.fit(update)
     exact = SparseUpdate(update.dim, update.indices, memory.wanted(update))
@@ -74,7 +74,7 @@ def _is_coded(update: SparseUpdate) -> bool:
 def _cut(
     memory: ClientMemory, update: SparseUpdate, length: int, moment: Moment, limits: Limits, positions: PositionCoding
 ) -> tuple[bytes, SparseUpdate]:
-    """The largest entries of `update` that fit, by their magnitudes before rounding; its message has `length` bytes."""
+    """The largest entries that fit, by their magnitudes before rounding. The message of `update` has `length` bytes."""
     layout, most = moment.layout or Layout.flat(update.dim), limits.payload_bytes or 0
     form = MessageForm.of(memory.method, layout, positions, scaled=limits.scales)
     exact = SparseUpdate(update.dim, update.indices, memory.wanted(update))
@@ -83,7 +83,7 @@ def _cut(
         room = max(0, min(head, limits.entries - layout.tail))
 
     def guess(length: int, count: int, margin: float) -> int:
-        """How many fit if lengths are to their bounds as this one of `count` entries is."""
+        """How many entries fit, if the ratio of a length to its bound stays as it is for `count` entries."""
         return min(room, form.most_entries(most / min(1.0, margin * length / form.most_bytes(count))))
 
     def message(count: int) -> tuple[bytes, SparseUpdate]:
@@ -91,7 +91,7 @@ def _cut(
         return encode(sent, positions), sent
 
     cheap = len(update) == update.dim or (update.code is not None and update.code.drawn is not None)
-    bound = form.most_bytes(head) if cheap else 0  # all positions cost nothing, nor do those that a key draws; some do
+    bound = form.most_bytes(head) if cheap else 0  # positions cost bytes, unless all are sent or a key draws them
     count = guess(max(length, bound), head, MARGIN)
     first = message(count)
     if len(first[0]) > most:
@@ -104,7 +104,7 @@ def _cut(
 
 
 def _largest(exact: SparseUpdate, head: int, count: int, key: int) -> SparseUpdate:
-    """The `count` largest of the first `head` entries, a keyed choice among equal ones, and all others."""
+    """The `count` largest of the first `head` entries, and all entries after them. `key` chooses among equal ones."""
     chosen, _ = largest.take_largest(exact.values[:head].copy(), count, key)
     kept = np.concatenate([chosen, np.arange(head, len(exact), dtype=np.uint32)])
     return SparseUpdate(exact.dim, exact.indices[kept], exact.values[kept])
@@ -114,9 +114,9 @@ def _largest(exact: SparseUpdate, head: int, count: int, key: int) -> SparseUpda
 
 
 class Pace(NamedTuple):
-    """How a client with a rate has used its link.
+    """How a client with a rate limit has used its link.
 
-    An upload that could not be as short as the link demands is paid for by the next ones.
+    If an upload had to be longer than the rate allows, the next ones are shorter.
 
     >>> pace = Pace(at=100.0)
     >>> pace.room(2.0, now=130.0), pace.after(2.0, now=130.0, sent=50), pace.after(2.0, now=130.0, sent=90)
@@ -124,22 +124,22 @@ class Pace(NamedTuple):
     """
 
     at: float
-    """When the last upload was made, in seconds of any clock; before the first, when the model came."""
+    """When the last upload was made, in seconds of any clock. Before the first: when the model arrived."""
 
     owed: float = 0.0
-    """Bytes by which it was too long."""
+    """By how many bytes the last upload was too long."""
 
     def room(self, rate: float, now: float) -> int:
-        """Bytes that the next upload may have. A clock that was set back makes it wait from now on, not longer."""
+        """Bytes that the next upload may have. If the clock was set back, the time counts from now on."""
         return int(max(0.0, rate * max(0.0, now - self.at) - self.owed))
 
     def after(self, rate: float, now: float, sent: int) -> "Pace":
-        """An upload of so many bytes was made."""
+        """The pace after an upload of `sent` bytes."""
         return Pace(now, max(0.0, self.owed + sent - rate * max(0.0, now - self.at)))
 
 
 def limits_of(budget: Budget, limits: Limits, pace: Pace | None = None, now: float = 0.0) -> Limits:
-    """`limits` with the cap of a client's budget: its own, and what its rate leaves room for at the time `now`."""
+    """`limits` with the caps of a client's budget: its bytes per upload, and what its rate allows at the time `now`."""
     caps = [limits.payload_bytes, budget.upload]
     if budget.rate is not None and pace is not None:
         caps.append(max(1, pace.room(budget.rate, now)))
@@ -151,23 +151,23 @@ def limits_of(budget: Budget, limits: Limits, pace: Pace | None = None, now: flo
 
 
 def require_possible(method: Method, layout: Layout, limits: Limits, positions: PositionCoding = "auto") -> None:
-    """Refuses a cap that has no room for one entry and what is sent whole."""
+    """Refuses a cap in which one entry and the tensors that are sent whole do not fit."""
     most = limits.payload_bytes
     if most is None:
         return
     form = MessageForm.of(method, layout, positions, scaled=limits.scales)
     needed = form.most_bytes(min(1, layout.dim - layout.tail))
     if needed > most:
-        whole = f", since {layout.tail} values travel whole (running statistics)" if layout.tail else ""
+        whole = f", since {layout.tail} values are sent whole (running statistics)" if layout.tail else ""
         cure = " or keep them at the clients" if layout.tail else ""
         raise InputError(f"no upload fits into {most} bytes: one entry takes up to {needed}{whole}; allow more{cure}")
 
 
 def require_steerable(method: Method, budget: Budget) -> None:
-    """Refuses a run's budget for a method that can't send less, or more, when it is told to."""
+    """Refuses a run's budget for a method that can't be told how much to send."""
     require(
         budget.run is None or not isinstance(method.memory, Shifts),
-        f"a run's budget would make up for what the shifts of {method.name} save; give each upload a budget instead"
+        f"a run's budget would spend again what the shifts of {method.name} save; give each upload a budget instead"
         " (64 kB/upload)",
     )
     able = budget.run is None or method.compressor.follows_keep
@@ -175,22 +175,22 @@ def require_steerable(method: Method, budget: Budget) -> None:
     require(
         able,
         f"a budget of {budget} needs a method that can be told how much to keep, and {method.name} can't: use"
-        " gamma-fedht, top-k or their like, give each upload a budget (64 kB/upload), or, in a compressor of your own,"
-        f" keep the fraction moment.keep where it is set and write follows_keep = True in {name}",
+        " gamma-fedht, top-k or similar, or give each upload a budget (64 kB/upload). In a compressor of your own,"
+        f" keep the fraction moment.keep if it is set, and write follows_keep = True in {name}",
     )
 
 
 def own_budget(value: Any) -> Budget:
-    """What a client may send, by its own side: a cap, a rate, or both."""
+    """The budget that a client sets for itself: a cap, a rate, or both."""
     budget = Budget.of(value)
     alone = budget.run is None and budget.round_seconds is None
-    require(alone, f"a client's own budget is of an upload (64 kB/upload) or a second (2 kB/s), got {budget}")
+    require(alone, f"a client's own budget is per upload (64 kB/upload) or per second (2 kB/s), got {budget}")
     return budget
 
 
 def require_clock(budgets: Budgets) -> None:
-    """Refuses a rate in a simulated run that does not know how long its rounds take."""
+    """Refuses a rate in a simulated run if it does not say how long a round takes."""
     for client in (None, *budgets.own):
         budget = budgets.all if client is None else budgets.of_client(client)
         clear = budget.rate is None or budget.round_seconds is not None
-        require(clear, f'a simulated run with a rate must know the time: write "{budget}, 30 s/round"')
+        require(clear, f'a simulated run with a rate needs the time of a round: write "{budget}, 30 s/round"')

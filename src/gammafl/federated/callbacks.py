@@ -1,12 +1,12 @@
-"""What others see of a run while it goes on: one protocol, the same in the simulator and over Flower.
+"""Callbacks: they watch a run while it goes on, with one protocol for the simulator and Flower.
 
     on_start        once, before the first round of this process
     on_round        after each round, when the server has its new model
     on_evaluation   after each evaluation
-    on_end          once: the run is over, was stopped, or failed
+    on_end          once: the run ended, was stopped, or failed
 
-A callback changes no result. It may end the run early: what `on_start`, `on_round` or `on_evaluation` returns is the
-reason. Values that cost time are computed when a callback asks for them.
+A callback changes no result, but it may end the run early: it returns the reason from `on_start`, `on_round` or
+`on_evaluation`. Values that take time are computed only when a callback asks for them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,10 +29,10 @@ from gammafl.federated.records import Summary
 
 Tensors = dict[str, NDArray[Any]]
 Reason = str | None
-"""Why a run ends early; None: it goes on."""
+"""Why a run ends early. None: it continues."""
 
 FEW = 12
-"""Up to so many clients, `scalars` has values of each."""
+"""`scalars` has values of each client if there are at most this many clients."""
 
 
 def _no_model() -> Tensors:
@@ -41,11 +41,14 @@ def _no_model() -> Tensors:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """How good the model is.
+    """An evaluation of the model, as callbacks get it.
 
-    values      name → number, such as {"accuracy": 0.81, "loss": 0.62}; also those of the averaged model, and of the
-                server's own where clients hold another one, as "averaged accuracy" and "server accuracy"
+    round       after which round, counted from 1; 0 before the first one
+    iteration   t at the end of that round
+    values      name → number, such as {"accuracy": 0.81, "loss": 0.62}. Names such as "averaged accuracy" belong to
+                the averaged model; "server accuracy" to the server's own model, if clients hold another one
     by          who evaluated: the "server", or over Flower also the "clients", averaged by the strategy
+    make_model  makes the copy that `model` returns
     """
 
     round: int
@@ -55,11 +58,11 @@ class Evaluated:
     make_model: Callable[[], Tensors] = field(default=_no_model, repr=False)
 
     def model(self) -> Tensors:
-        """A copy of the tensors of the model that was evaluated, by name."""
+        """Name → copy of a tensor of the model that was evaluated."""
         return self.make_model()
 
     def scalars(self) -> dict[str, float]:
-        """What a tracker shows: `values`, under "evaluation/" or "clients' evaluation/".
+        """`values` for a tracker, with names that begin with "evaluation/" or "clients' evaluation/".
 
         >>> Evaluated(20, 100, {"accuracy": 0.8}).scalars()
         {'evaluation/accuracy': 0.8}
@@ -70,12 +73,22 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Run:
-    """What is known when a run begins, or goes on.
+    """The facts about a run when it begins or continues.
 
-    round         the last round that is done: 0, or where a resumed run goes on
-    directory     where the run keeps its files: `out` of the simulator, `checkpoint` over Flower
-    settings      the configuration as plain values, tables spelled out
-    evaluations   gives the evaluations of the rounds that are done
+    task          the task's name, or over Flower the strategy's
+    method        the method, in words
+    rounds        the number of rounds in the whole run
+    local_steps   E, the local steps per round
+    seed          the run's seed; None over Flower
+    clients       the number of clients; None if it is not known
+    dim           the number of the model's elements; None if it is not known yet
+    round         the last finished round: 0, or the round after which a resumed run continues
+    directory     where the run stores its files: `out` of the simulator, `checkpoint` over Flower
+    settings      the configuration as nested tables of plain values
+    evaluations   returns the evaluations of finished rounds
+
+    >>> Run("mine", "top-k", rounds=10, local_steps=5).round
+    0
     """
 
     task: str
@@ -86,7 +99,7 @@ class Run:
     clients: int | None = None
     dim: int | None = None
     metric: str | None = None
-    """What `Summary.final` is; over Flower the app knows alone."""
+    """The name of the task's metric; None over Flower, where only the app knows it."""
 
     higher_is_better: bool | None = None
     round: int = 0
@@ -97,7 +110,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Upload:
-    """What one client sent in a round: an upload that counted."""
+    """An upload of one client in a round that counted."""
 
     uplink_bytes: int
     update: SparseUpdate = field(repr=False)
@@ -105,18 +118,38 @@ class Upload:
 
     @property
     def kept_fraction(self) -> float:
-        """Of all entries of the model."""
+        """The part of the model's entries that the upload holds."""
         return len(self.update) / self.update.dim
 
 
 @dataclass(frozen=True)
 class Round:
-    """What happened in a round. Sizes are in bytes, and of uploads that counted.
+    """A finished round. Sizes are in bytes and count only uploads that counted.
 
+    run              the facts about the run
+    round            the round's number, counted from 1
+    iteration        t at the end of the round
+    asked            how many clients were asked to train
     uploads          client → its upload, if it counted
-    total_*          from the beginning of the run
-    evaluation       where the round ended with one; over Flower evaluations come later, and this is None
-    metrics          over Flower: what the strategy made of the clients' metrics
+    kept             entries of these uploads
+    uplink_bytes     bytes of these uploads
+    downlink_bytes   bytes of the model, or of its changes, to the clients
+    total_*          the same since the beginning of the run
+    refused          client → why its upload was refused
+    capped           uploads that were cut to a budget
+    train_loss       the mean training loss; None over Flower
+    warnings         what is wrong with the training, each once
+    metrics          over Flower: the clients' metrics as the strategy averaged them
+    evaluation       the evaluation at the end of this round, if there was one. None over Flower: it comes later
+    method, moment   the method, and the end of the round as the method sees it
+    make_model       makes the copy that `model` returns
+    residual_of      client → its residual, in the simulator
+
+    >>> run = Run("mine", "top-k", rounds=10, local_steps=5)
+    >>> round = Round(run, 1, 5, asked=2, uploads={}, kept=0, uplink_bytes=0, downlink_bytes=80,
+    ...     total_uplink_bytes=0, total_downlink_bytes=80, total_kept_fraction=0.0, refused={"3": "not finite"})
+    >>> round.scalars()["round/refused"], round.kept_fraction
+    (1.0, None)
     """
 
     run: Run
@@ -134,10 +167,10 @@ class Round:
     capped: int = 0
     train_loss: float | None = None
     stepsize: float | None = None
-    """γ_t at the end of the round; None where nobody told."""
+    """γ_t at the end of the round; None if it is not known."""
 
     link_seconds: float | None = None
-    """On the virtual clock since the run began."""
+    """Seconds on the virtual clock since the beginning of the run."""
 
     warnings: Sequence[str] = ()
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -149,14 +182,14 @@ class Round:
 
     @property
     def kept_fraction(self) -> float | None:
-        """Of the entries of an upload, on average; None if none counted."""
+        """The part of the entries that an upload keeps, on average; None if no upload counted."""
         return fmean(upload.kept_fraction for upload in self.uploads.values()) if self.uploads else None
 
     @cached_property
     def threshold(self) -> float | None:
         """λ_t, for methods that have one.
 
-        At level "upload" it is not known before: then the smallest magnitude that an upload keeps, their median.
+        At level "upload", each client has its own: then it is the median of the smallest kept magnitudes.
         """
         if self.method is None or self.moment is None or not isinstance(self.method.compressor, Thresholding | TopK):
             return None
@@ -170,9 +203,9 @@ class Round:
         return median(kept) if kept else None
 
     def residual_norm(self, client: str | None = None) -> float | None:
-        """‖e‖ of what a client has not sent yet; without a name, the mean over the clients of the round.
+        """‖e‖ of a client's residual; without a name, the mean over the clients of the round.
 
-        It takes a look at the whole of each residual. Over Flower only the clients know it: None.
+        It reads each residual as a whole. None over Flower, where only the clients know it.
         """
         if self.residual_of is None or not self.uploads:
             return None
@@ -180,16 +213,16 @@ class Round:
         return fmean(float(np.linalg.norm(self.residual_of(name))) for name in names)
 
     def model(self) -> Tensors:
-        """A copy of the tensors of the model by name, as clients hold it when the next round begins.
+        """Name → copy of a tensor of the model that clients hold when the next round begins.
 
-        The model goes on changing: ask while the callback is called.
+        Call it inside the callback: the model changes later.
         """
         return self.make_model()
 
     def scalars(self) -> dict[str, float]:
-        """What a tracker shows of the round, in groups: "round/…", "total/…", and with few clients "client 3/…".
+        """The round's numbers for a tracker, in groups: "round/…", "total/…", and with few clients "client 3/…".
 
-        The residuals' norm is among them in rounds with an evaluation, since it takes time.
+        The norm of the residuals is included only in rounds with an evaluation, since it takes time.
         """
         known = {
             "round/train loss": self.train_loss,
@@ -219,10 +252,14 @@ class Round:
 class Ended:
     """How a run ended.
 
-    round     the last round that is done
-    stopped   the reason that a callback gave
-    error     what ended the run, if it failed; an interruption by the user too
-    summary   of a run of the simulator that did not fail
+    run       the facts about the run
+    round     the last finished round
+    stopped   the reason, if a callback ended the run
+    error     the exception, if the run failed or the user interrupted it
+    summary   the summary, for a run of the simulator that did not fail
+
+    >>> Ended(Run("mine", "top-k", rounds=10, local_steps=5), round=3, stopped="good enough").stopped
+    'good enough'
     """
 
     run: Run
@@ -233,7 +270,7 @@ class Ended:
 
 
 class Callback:
-    """Derive from it, and write the methods that you need; those here do nothing.
+    """The base class of callbacks. Override the methods that you need; those here do nothing.
 
     >>> class Kept(Callback):
     ...     def on_round(self, round: Round) -> Reason:
@@ -246,7 +283,7 @@ class Callback:
         return None
 
     def on_round(self, round: Round) -> Reason:
-        """After a round, and before its evaluation is told."""
+        """After a round, and before `on_evaluation` for that round."""
         return None
 
     def on_evaluation(self, evaluation: Evaluated) -> Reason:
@@ -254,11 +291,11 @@ class Callback:
         return None
 
     def on_end(self, end: Ended) -> None:
-        """The run is over for this process, also if it failed. Not called when the process is killed."""
+        """At the end of the run in this process, also if it failed; not if the process is killed."""
 
 
 class Watch:
-    """Tells callbacks of a run, in their order; `stopped` is the first reason that one of them gave."""
+    """Calls the callbacks of a run, in their order. `stopped` is the first reason that one of them returned."""
 
     def __init__(self, callbacks: Sequence[Callback] = ()) -> None:
         if isinstance(callbacks, Callback) or not all(isinstance(one, Callback) for one in callbacks):
@@ -267,15 +304,15 @@ class Watch:
         self.stopped: Reason = None
         self.round = 0
         self.summary: Summary | None = None
-        """For `on_end`."""
+        """The summary for `on_end`."""
 
     def __bool__(self) -> bool:
-        """Whether anybody watches: else there is nothing to prepare."""
+        """Whether there is any callback."""
         return bool(self.callbacks)
 
     @contextmanager
     def of(self, run: Run) -> Iterator[None]:
-        """From `on_start` to `on_end`, which every callback gets that has begun."""
+        """Calls `on_start`, and at the end `on_end` of every callback whose `on_start` was called."""
         self.stopped, self.round, self.summary = None, run.round, None
         begun: list[Callback] = []
         error: BaseException | None = None
@@ -295,17 +332,17 @@ class Watch:
         for callback in begun:
             try:
                 callback.on_end(end)
-            except Exception as error:  # the others hear of the end all the same
+            except Exception as error:  # the other callbacks get their on_end too
                 failed.append(error)
         if not failed:
             return
         if end.error is None:
             raise failed[0]
-        for one in failed:  # what ended the run is told first
-            end.error.add_note(f"a callback's on_end failed as well: {one!r}")
+        for one in failed:  # the error that ended the run stays the main one
+            end.error.add_note(f"a callback's on_end failed too: {one!r}")
 
     def tell_round(self, round: Round) -> None:
-        """A round is done, perhaps with its evaluation."""
+        """Tells a finished round, and its evaluation if it has one."""
         self.round = round.round
         for callback in self.callbacks:
             self._take(callback, callback.on_round(round))
@@ -319,5 +356,5 @@ class Watch:
     def _take(self, callback: Callback, reason: Any) -> None:
         if not isinstance(reason, Reason):
             name = type(callback).__name__
-            raise InputError(f"a method of {name} returned {reason!r:.40}; to end the run, return the reason in words")
+            raise InputError(f"a method of {name} returned {reason!r:.40}; to end the run, return the reason as text")
         self.stopped = self.stopped or reason

@@ -1,4 +1,4 @@
-"""A client's part of a round (Algorithm 1, lines 6-14), and what becomes of an upload that does not arrive."""
+"""A client's part of a round (Algorithm 1, lines 6-14), and how it handles an upload that does not arrive."""
 
 import zlib
 from dataclasses import dataclass
@@ -20,32 +20,32 @@ from gammafl.federated.task import LocalUpdate
 
 
 class Report(NamedTuple):
-    """What a client tells of its upload beside the upload itself."""
+    """Facts that a client sends about its upload."""
 
     smallest: float | None = None
-    """The smallest magnitude that it keeps, before values are rounded; told where a level asks for it."""
+    """The smallest kept magnitude, before values are rounded. Sent only if the level needs it."""
 
     update_size: float | None = None
     residual_size: float | None = None
-    """Root mean squares of the update and of what is left, from a sample; told now and then."""
+    """Root mean squares of the update and of the residual, from a sample. Sent in one of `SIZED` uploads."""
 
     capped: bool | None = None
-    """Whether there was no room for all that the method wanted to send."""
+    """Whether a limit cut the upload: the method wanted to send more."""
 
 
 NO_REPORT = Report()
 SIZED = 8
-"""One in so many uploads tells sizes, by chance and by its key: they cost time."""
+"""One in this number of uploads tells sizes, chosen at random by its key: they cost time."""
 
 
 class Upload(NamedTuple):
-    """What reaches the server from one client: bytes, and the client's own training loss."""
+    """One client's message at the server: bytes, and the client's training loss."""
 
     client: int
     payload: bytes
     loss: float
     round: int = 0
-    """The round that it belongs to."""
+    """The round of the upload."""
 
     report: Report = NO_REPORT
 
@@ -65,7 +65,7 @@ def make_payload(
 
 
 def _report(local: LocalUpdate, memory: ClientMemory, update: SparseUpdate, moment: Moment) -> Report:
-    """What there is to tell of `update`: what the method's level asks for, and now and then sizes."""
+    """The report about `update`: what the method's level needs, and in some uploads the sizes."""
     level = memory.method.level
     asked, sized = level is not None and level.asks(moment), moment.key % SIZED == 0
     if not (asked or sized):
@@ -79,18 +79,18 @@ def _report(local: LocalUpdate, memory: ClientMemory, update: SparseUpdate, mome
 
 
 def _smallest(update: SparseUpdate, residual: Vector | None, moment: Moment) -> float | None:
-    """The smallest magnitude that `update` was made of, in the part that is compressed; None where that is nothing."""
+    """The smallest magnitude in the compressed part of `update`, before rounding; None if that part is empty."""
     head = update.dim - (0 if moment.layout is None else moment.layout.tail)
     indices = update.indices[: np.searchsorted(update.indices, head)]
-    rest = np.float32(0) if residual is None else residual[indices]  # what rounding took away
+    rest = np.float32(0) if residual is None else residual[indices]  # the rounding errors
     return float(np.abs(update.values[: len(indices)] + rest).min()) if len(indices) else None
 
 
 def start_after_loss(model: Vector, lost: SparseUpdate) -> Vector:
-    """Where a client starts whose last upload did not count: the model as if it had, for this client alone.
+    """The model from which a client trains if its last upload did not count: `model` as if it had counted.
 
-    What was lost goes out again with the next upload. Starting from the bare model, the client would find most of it
-    a second time, and the model would take the same step twice.
+    The client sends the lost update again with its next upload. If it started from `model`, it would compute most of
+    the lost update a second time, and the model would take the same step twice.
     """
     start = model.copy()
     subtract(start, [lost], [1.0])
@@ -99,46 +99,49 @@ def start_after_loss(model: Vector, lost: SparseUpdate) -> Vector:
 
 @dataclass
 class Outbox:
-    """A memory where uploads can get lost: each is numbered, and open until the server says what became of it.
+    """A client's memory and its open upload, for transports that can lose uploads.
 
-    All that the client computed is in the server's model, in the memory, or in the open upload.
+    Uploads are numbered. An upload is open until the server tells whether it counted. All that the client computed is
+    in the server's model, in the memory, or in the open upload.
     """
 
     memory: ClientMemory
     number: int = 0
-    """Of the last upload; the first is 1."""
+    """The number of the last upload; the first is 1."""
 
     open: bytes | None = None
-    """The last upload, as long as nothing is known of it."""
+    """The last upload, while it is not known whether it counted."""
 
     report: Report = NO_REPORT
-    """What there is to tell of the last upload, when it is sent for the first time."""
+    """The report about the last upload, for the first time that it is sent."""
 
     step: float = 1.0
-    """`Moment.step` of the round that the open upload was made in."""
+    """`Moment.step` of the round in which the open upload was made."""
 
     made: int = 0
-    """That round, where rounds have numbers."""
+    """The number of that round, if rounds have numbers."""
 
     tail: int = 0
-    """How many elements at its end are statistics, which are sent whole."""
+    """How many elements at the end of the upload are statistics, which are sent whole."""
 
     counted: int = 0
     """The number of the last upload that the server said it had counted."""
 
     def is_ahead(self, accepted: int) -> bool:
-        """Whether the server has forgotten an upload that a shift moved with: it went back to an older state."""
+        """Whether the server went back to an older state, without an upload that has moved the client's shift."""
         return isinstance(self.memory.method.memory, Shifts) and accepted < self.counted
 
     def contradicts(self, accepted: int, checksum: int) -> bool:
-        """Whether the server accepted uploads that this outbox never sent: it is an old copy, or has a double."""
+        """Whether the server accepted uploads that this outbox never sent: the outbox is an old copy, or is copied."""
         other = self.open is not None and accepted == self.number and checksum != zlib.crc32(self.open)
         return accepted > self.number or other
 
     def settle(self, accepted: int) -> SparseUpdate | None:
-        """The server accepted upload `accepted` last: a later one returns to the memory.
+        """Settles the open upload. If the server's last accepted upload is an earlier one, it returns to the memory.
 
-        Returns what the server lacks of it.
+        accepted   the number of the last upload that the server accepted
+
+        Returns the lost update, or None.
         """
         payload, self.open = self.open, None
         if payload is None:
@@ -153,7 +156,7 @@ class Outbox:
     def send(
         self, local: LocalUpdate, moment: Moment, limits: Limits = NO_LIMITS, positions: PositionCoding = "auto"
     ) -> bytes:
-        """The next upload; the one before must be settled."""
+        """Makes the next upload. The previous one must be settled."""
         assert self.open is None, "an upload is open"
         self.open, self.report = make_payload(local, self.memory, moment, limits, positions)
         self.step, self.tail = moment.step, 0 if moment.layout is None else moment.layout.tail
@@ -161,7 +164,7 @@ class Outbox:
         return self.open
 
     def send_again(self, local: LocalUpdate) -> bytes:
-        """The open upload once more, for a server that can't tell what it has; the new update waits its turn."""
+        """The open upload again, for a server that can't tell whether it has it. `local` goes to the memory."""
         assert self.open is not None, "no upload is open"
         self.memory.add(local.delta, local.largest, self.tail)
         self.report = NO_REPORT

@@ -1,13 +1,13 @@
-"""The way down: what each client is sent of the model.
+"""The downlink: what each client is sent of the model.
 
-All clients train from one *view* y of the model x. It moves once a round, and its versions are numbered.
+All clients train from one *view* y of the model x. It moves once per round, and its versions are numbered.
 
-    full         y = x, which is sent as a whole
-    changes      y = x; a client is sent the values at the places that changed since its version
-    compressed   y ← y + C(x − y) with any method's C; what is not sent stays in x − y, and is sent later
+    full         y = x, sent as a whole
+    changes      y = x; a client is sent the values that changed since its version
+    compressed   y ← y + C(x − y), with the C of any method; entries that are not sent stay in x − y for later rounds
 
-A client holds some version, or none. One that missed nothing is sent the round's broadcast. Any other is sent the
-broadcasts since its version, or the values at the places that changed since, or the whole view: whichever is shortest.
+A client holds some version, or none. A client that missed no round is sent the round's broadcast. Any other client is
+sent the shortest of these: all broadcasts since its version, the values that changed since then, or the whole view.
 Each leads to the same view, bit for bit.
 """
 
@@ -34,73 +34,73 @@ from gammafl.methods.ways import Way
 Kind = Literal["whole", "changes", "broadcasts"]
 VIEW, CHANGED_AT, BROADCAST = "view", "changed_at", "broadcast."
 LENGTH_BYTES = 4
-"""Before each of several messages, its length."""
+"""Each of several messages is preceded by its length, in this number of bytes."""
 
 Rounding = Callable[[Vector], Vector]
 
 
 def exactly(vector: Vector) -> Vector:
-    """The rounding of tensors that hold float32."""
+    """The rounding for tensors in float32: none."""
     return vector
 
 
 class Delivery(NamedTuple):
-    """What a client is sent, to get from the version `base` to the version `version`.
+    """The messages that turn a client's version `base` of the view into the version `version`.
 
-    A whole view has no payloads: each transport sends vectors in its own way.
+    A whole view has no payloads, since each transport sends vectors in its own way.
     """
 
     kind: Kind
     base: int | None
     version: int
     size: int
-    """Its bytes."""
+    """The bytes of the delivery."""
 
     payloads: tuple[bytes, ...] = ()
 
     @classmethod
     def of(cls, kind: Kind, base: int, version: int, payloads: Sequence[bytes]) -> "Delivery":
-        """From the messages that it consists of."""
+        """The delivery of these messages, with its size."""
         lengths = LENGTH_BYTES * len(payloads) if len(payloads) > 1 else 0
         return cls(kind, base, version, lengths + sum(map(len, payloads)), tuple(payloads))
 
 
 @dataclass
 class ViewState:
-    """What the server knows of the way down; part of its checkpoints."""
+    """The server's state of the downlink; a part of its checkpoints."""
 
     view: Vector
     changed_at: NDArray[np.uint32]
-    """The version in which each place changed last."""
+    """The version in which each element changed last."""
 
     version: int = 0
     held: dict[int, int] = field(default_factory=dict)
     """Client → the version that it holds."""
 
     broadcasts: dict[int, bytes] = field(default_factory=dict)
-    """Version → the message that led to it, as long as all since then are shorter than the view."""
+    """Version → the broadcast that led to it. Only the latest, while together they are shorter than the view."""
 
     @classmethod
     def of(cls, way: Way, model: Vector) -> "ViewState":
-        """Before the first round: the view is the model, and nobody holds it."""
+        """The state before the first round: the view is the model, and no client holds it."""
         if way == "full":
             return cls(model, np.zeros(0, np.uint32))
         return cls(model.copy(), np.zeros(model.size, np.uint32))
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """What a checkpoint keeps as arrays of numbers or bytes."""
+        """The arrays for a checkpoint."""
         vectors: dict[str, NDArray[Any]] = {VIEW: self.view, CHANGED_AT: self.changed_at.view(np.uint8)}
         return vectors | {
             f"{BROADCAST}{at}": np.frombuffer(payload, np.uint8) for at, payload in self.broadcasts.items()
         }
 
     def facts(self) -> dict[str, Any]:
-        """What else a checkpoint keeps, as plain values."""
+        """The plain values for a checkpoint."""
         return {"version": self.version, "held": {str(client): version for client, version in self.held.items()}}
 
     @classmethod
     def restored(cls, tensors: Mapping[str, NDArray[Any]], facts: "ViewFacts") -> "ViewState":
-        """The state that `tensors` and `facts` were taken of, or a `ValueError`."""
+        """The state with these `tensors` and `facts`; a `ValueError` if they are malformed."""
         if VIEW not in tensors or CHANGED_AT not in tensors:
             raise ValueError("its view of the model is missing")
         view, changed_at = tensors[VIEW], tensors[CHANGED_AT].view(np.uint32)
@@ -109,26 +109,26 @@ class ViewState:
         held = {int(client): version for client, version in facts.held.items()}
         newest = max(int(changed_at.max(initial=0)), *held.values(), *broadcasts, 0)
         if changed_at.shape != view.shape or newest > facts.version:
-            raise ValueError("its view of the model is of another version")
+            raise ValueError("its view of the model has another version")
         for payload in broadcasts.values():
             decode(payload, view.size)
         return cls(view, changed_at, facts.version, held, dict(sorted(broadcasts.items())))
 
 
 class ViewFacts(Facts):
-    """`ViewState.facts`, as it is stored."""
+    """`ViewState.facts` in a file."""
 
     version: Count
     held: dict[Annotated[str, Field(pattern="^[0-9]{1,18}$")], Count]
 
 
 def whole_bytes(dim: int) -> int:
-    """The length of the message that has every value of a model: 4 bytes each, and a header."""
+    """The length of a message with every value of a model: 4 bytes each, and a header."""
     return header_bytes(dim, dim) + 4 * dim
 
 
 class Downlink:
-    """The server's part. `rounding` makes of a vector what clients' tensors hold of it.
+    """The server's part of the downlink. `rounding` rounds a vector to the precision of the clients' tensors.
 
     >>> from gammafl.methods.registry import resolve
     >>> model = np.zeros(1000, np.float32)
@@ -151,21 +151,21 @@ class Downlink:
 
     @property
     def view(self) -> Vector:
-        """What clients train from."""
+        """The model from which clients train."""
         return self.state.view
 
     @property
     def is_compressed(self) -> bool:
-        """Whether the view is something else than the model."""
+        """Whether the view differs from the model."""
         return isinstance(self.way, Method)
 
     def move(self, model: Vector, moment: Moment) -> None:
-        """A round is over: the next one's broadcast is made, and the view moves towards `model`."""
+        """Makes the broadcast of the next round, and moves the view towards `model`."""
         state = self.state
         if self.way == "full":
             state.view = model
         elif isinstance(self.way, Method):
-            update = self.way(self._rounding(model) - state.view, moment)  # what tensors can't hold is never sent
+            update = self.way(self._rounding(model) - state.view, moment)  # tensors could not hold the rest
             if len(update):
                 state.version += 1
                 payload = encode(update, self._positions)
@@ -187,19 +187,19 @@ class Downlink:
             del broadcasts[min(broadcasts)]
 
     def deliver(self, client: int) -> Delivery:
-        """What `client` is sent in the round that has begun; it then holds the view."""
+        """What `client` is sent in this round. After that, the server assumes that it holds the view."""
         base = self.state.held.get(client) if self.way != "full" else None
         self.state.held[client] = self.state.version
         return self.delivery(base)
 
     def delivery(self, base: int | None) -> Delivery:
-        """What leads from the version `base` to the view; None: from nothing."""
+        """What leads from the version `base` to the view; with None, the whole view."""
         if base not in self._ready:
             self._ready[base] = self._delivery(base)
         return self._ready[base]
 
     def forget(self, client: int) -> None:
-        """The client has no view any more."""
+        """Notes that the client no longer has a view."""
         self.state.held.pop(client, None)
 
     def _delivery(self, base: int | None) -> Delivery:
@@ -223,10 +223,11 @@ class Downlink:
 
 
 def received(view: Vector, delivery: Delivery, held: int | None = None, rounding: Rounding = exactly) -> Vector:
-    """The client's part: its view after `delivery`, from the one that it held; a new vector.
+    """The client's part: its view after `delivery`, as a new vector.
 
-    `held` is the version of `view`: that of `delivery.base`, or a later one, where the server did not hear that the
-    client has it. A delivery that can't lead from there to its version is a `WireError`.
+    view       the view that the client held
+    held       its version: `delivery.base`, or a later one if the server does not know that the client has it
+    delivery   what the server sent; a `WireError` if it can't be applied to that version
     """
     base = 0 if delivery.base is None else delivery.base
     known = 0 if held is None else held - base
@@ -243,7 +244,7 @@ def received(view: Vector, delivery: Delivery, held: int | None = None, rounding
 
 
 def added(view: Vector, update: SparseUpdate, rounding: Rounding = exactly) -> Vector:
-    """view + update, as server and clients compute it; `view` may be overwritten. It stays within a model's bounds."""
+    """view + update, within a model's bounds, as both server and clients compute it. `view` may be overwritten."""
     places, most = _places(update), np.float32(aggregate.LARGEST_MODEL)
     with np.errstate(over="ignore"):
         view[places] = np.clip(view[places] + update.values, -most, most)
@@ -255,6 +256,6 @@ def _places(update: SparseUpdate) -> Any:
 
 
 def distance(model: Vector, view: Vector) -> float:
-    """‖x − y‖/‖x‖; 0 where both are zero."""
+    """‖x − y‖/‖x‖; 0 if both are zero."""
     size, apart = (math.sqrt(sum_of_squares(vector)) for vector in (model, model - view))
     return apart / size if size else float(apart > 0)

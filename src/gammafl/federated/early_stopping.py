@@ -1,4 +1,4 @@
-"""Ends a run whose model no longer becomes better."""
+"""Ends a run when its model no longer improves."""
 
 from typing import Any
 
@@ -7,15 +7,15 @@ from gammafl.federated.callbacks import Callback, Evaluated, Reason, Run
 
 
 class EarlyStopping(Callback):
-    """Ends the run after `patience` evaluations in a row that were not better than the best one before.
+    """Ends the run after `patience` evaluations in a row without an improvement.
 
-    metric            a name among the evaluation's values; by default what the run's summary shows, or "loss"
-    patience          evaluations to wait for a better one
-    least             by how much an evaluation must be better to count
-    higher_is_better  unset: as the run knows of its own metric, false for a loss, true for everything else
-    by                whose evaluations: the "server"'s, or over Flower the "clients'"
+    metric            a name in the evaluation's values; by default the run's own metric, or "loss"
+    patience          how many evaluations to wait for an improvement
+    least             how much better than the best one an evaluation must be
+    higher_is_better  by default known for the run's own metric, false for a loss, true for all others
+    by                "server", or over Flower also "clients": whose evaluations are watched
 
-    A resumed run is judged with the evaluations from before, so that the same call ends at the same round.
+    A resumed run also uses the evaluations from before. So it ends in the same round as an uninterrupted one.
 
     >>> stopping = EarlyStopping("accuracy", patience=2)
     >>> stopping.on_start(Run("mine", "top-k", rounds=100, local_steps=5))
@@ -58,7 +58,7 @@ class EarlyStopping(Callback):
         values = evaluation.values
         require(
             self._name in values,
-            f"EarlyStopping looks at {self._name!r}, and an evaluation has {', '.join(values) or 'nothing'}: name one"
+            f"EarlyStopping watches {self._name!r}, but an evaluation has {', '.join(values) or 'nothing'}: name one"
             " of these",
         )
         best, value = self._best, values[self._name]

@@ -1,6 +1,6 @@
-"""One client and one server, for a transport of your own: a model in, bytes out, and the other half.
+"""One client and one server for your own transport: the client turns models into bytes, the server reads them.
 
-The same exchange that the Flower engine carries: uploads are numbered, confirmed and counted once.
+The protocol is the same as over Flower: uploads are numbered, confirmed, and counted once.
 """
 
 import json
@@ -48,22 +48,22 @@ LOG = logging.getLogger("gammafl")
 
 MAGIC = b"gU\x01"
 HEAD = struct.Struct("<IH")
-"""An upload is MAGIC, a checksum of all that follows it, the length of the answer, the answer as JSON, and a message of
-docs/wire-format.md."""
+"""An upload is MAGIC, a checksum of all that follows the checksum, the length of the answer, the answer as JSON, and a
+message of docs/wire-format.md."""
 
 StateDict = dict[str, Any]
 ASK = "give step() a copy, model.cpu()"
 
 
 class Client:
-    """One client: what was not sent, or was sent and did not count, is remembered.
+    """One client. It keeps its residual, and uploads that did not count.
 
-    name     what the server calls it
-    method   the same as the server's
+    name     the name by which the server knows it
+    method   the same method as the server's
     like     the model: a torch module, a dict of tensors or arrays, a vector, or a number of elements
-    budget   what this client may send, "64 kB/upload" or "2 kB/s"; what the server's offer says holds too
-    device   where it remembers and compresses: by default where the tensors of `like` are. Then only what is sent
-             crosses to the host. "cpu" is the host: each update on a device is copied to it as a whole
+    budget   what this client may send, "64 kB/upload" or "2 kB/s"; limits in the server's offer apply too
+    device   where it keeps its residual and compresses; by default the device of the tensors of `like`. Then only
+             the upload is copied to the host. "cpu" is the host: it copies each update as a whole from its device
 
     >>> import numpy as np
     >>> import gammafl as gf
@@ -103,27 +103,32 @@ class Client:
         return ClientState.new(self.method, self.layout.dim, training, round_number, self._place, pace)
 
     def _flat(self, model: Any, whose: str) -> Any:
-        """The model where this client compresses; what crosses to the host as a whole must be asked for."""
+        """The model as a vector on this client's device. A copy of a whole model to the host needs device="cpu"."""
         if self._place.is_host and not self._asked and has_tensors(model):
             found = next((str(tensor.device) for tensor in tensors_of(model) if is_on_device(tensor)), None)
             require(
                 found is None,
-                f"{whose} is on {found}, and client {self.name} compresses on the host: give gf.Client(…,"
+                f"{whose} is on {found}, but client {self.name} compresses on the host: give gf.Client(…,"
                 f" device={found!r}), or device='cpu' to copy each update to the host",
             )
         return flatten(model, self.layout, whose, self._place)
 
     @property
     def residual(self) -> Vector:
-        """What was computed and not sent; a copy on the host."""
+        """The residual, what was computed and not sent, as a copy on the host."""
         memory = self._state.outbox.memory.state()
         return on_host(memory.get("residual", np.zeros(self.layout.dim, np.float32)))
 
     def begin(self, model: Any, offer: Offer) -> Any:
-        """Where to train from: `model`, in which a lost upload of this client counts as if it had arrived.
+        """The model from which to train: `model`, and a lost upload of this client as if it had arrived.
 
-        Without this call nothing is lost, but the client finds a lost update a second time. The result is a vector for
-        a vector, and a dict of arrays for a dict or a module; tensors for a client that compresses on a device.
+        Without this call nothing is lost, but the client computes a lost update a second time.
+
+        model   the server's model
+        offer   the server's offer for this round
+
+        Returns a vector for a vector, and a dict of arrays for a dict or a module. A client that compresses on a
+        device returns tensors.
         """
         self._meet(offer)
         start = self._flat(model, "the server's model")
@@ -134,10 +139,14 @@ class Client:
         return unflatten(start, self.layout, model)
 
     def encode(self, before: Any, after: Any, offer: Offer) -> bytes:
-        """The upload for a round of training that led from `before` to `after`; what is not sent is remembered.
+        """The upload for one round of training. Entries that are not sent stay in the residual.
 
-        To a round that was answered already, as a server asks for again that went back to its stored state, it is the
-        same upload: what was trained the second time is left out.
+        before   the model before the training, as `begin` returned it
+        after    the model after the training
+        offer    the server's offer for this round
+
+        Returns the upload. If this client has answered the round before, it is the same upload again, and the second
+        training is ignored. A server that went back to its stored state asks for a round again.
         """
         self._meet(offer)
         if self._is_answered(offer) and (sent := self._state.outbox.open) is not None:
@@ -155,13 +164,13 @@ class Client:
         return _closed(answer, payload)
 
     def _is_answered(self, offer: Offer) -> bool:
-        """Whether the open upload is of this round."""
+        """Whether the open upload belongs to this round."""
         return offer.round == self._state.round and self._state.outbox.open is not None
 
     def _meet(self, offer: Offer) -> None:
-        """The state that the offer is for; a clean one for another training, or where the server knows another."""
+        """Makes a new state if the offer belongs to another training, or if the server knows another state."""
         wanted = described(self.method)
-        require(offer.method == wanted, f"the server's method is {offer.method}, this client's is {wanted}")
+        require(offer.method == wanted, f"the server's method is {offer.method}, but this client's is {wanted}")
         fits = offer.dim == self.layout.dim and offer.layout in (None, self.layout.fingerprint())
         require(fits, "the server's model has other tensors than this client's; give both the same `like`")
         if offer.training != self._state.training:
@@ -171,11 +180,11 @@ class Client:
             self._state = self._new_state(offer.training, offer.round - 1, self._state.pace)
         require(
             offer.round > self._state.round or self._is_answered(offer),
-            f"an offer of round {offer.round}, after an upload of round {self._state.round}: too late to answer",
+            f"an offer of round {offer.round}, but this client has uploaded in round {self._state.round} already",
         )
 
     def state_dict(self) -> StateDict:
-        """All that must outlive the process, as arrays and plain values."""
+        """The client's state as arrays and plain values, to store it."""
         state, outbox = self._state, self._state.outbox
         tensors = {name: on_host(vector.copy()) for name, vector in outbox.memory.state().items()}
         if outbox.open is not None:
@@ -183,64 +192,71 @@ class Client:
         return {"tensors": tensors, "facts": ClientFacts.of(state, described(self.method))}
 
     def load_state_dict(self, saved: StateDict) -> None:
-        """The client that `state_dict` was taken of; an `InputError` if it was of another method or model."""
+        """Sets the state that `state_dict` returned; an `InputError` if it belongs to another method or model."""
         tensors, dim = dict(saved["tensors"]), self.layout.dim
         try:
             facts = checked(ClientFacts, saved["facts"])
             payload = None if "open" not in tensors else np.asarray(tensors.pop("open"), np.uint8).tobytes()
-            require(facts.method == described(self.method), f"it is of the method {facts.method}")
+            require(facts.method == described(self.method), f"it belongs to the method {facts.method}")
             vectors = {name: np.array(vector) for name, vector in tensors.items()}
             self._state = ClientState.restored(self.method, dim, facts, vectors, payload, self._place)
         except ValueError as error:
             raise InputError(f"not a state of this client ({error})") from None
 
     def save(self, path: str | Path) -> None:
-        """Writes the state so that a crash at any instant leaves the old file or the new one.
+        """Writes the state to a file. A crash at any time leaves the whole old file or the whole new one.
 
-        Save after `encode` and before the upload leaves: then no crash can make the client forget what it sent.
+        Save after `encode` and before you send the upload. Then a crash can't make the client forget what it sent.
         """
         saved = self.state_dict()
         with storing(Path(path), "save again", "choose another path"):
             tensor_files.replace(Path(path), saved["tensors"], saved["facts"])
 
     def load(self, path: str | Path) -> None:
-        """Reads what `save` wrote; an `InputError` if it can't be used."""
+        """Reads the file that `save` wrote; an `InputError` if it can't be used."""
         try:
             facts, tensors = tensor_files.read(Path(path))
             self.load_state_dict({"tensors": dict(tensors), "facts": facts})
         except (*tensor_files.DAMAGED, OSError) as error:
-            raise InputError(f"{path} is no state of a client that can be used ({error})") from None
+            raise InputError(f"{path} is not a usable state of a client ({error})") from None
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a step of a `Server` came to."""
+    """The result of a step of a `Server`."""
 
     round: int
     iteration: int
     clients: list[str]
-    """Whose uploads counted."""
+    """The clients whose uploads counted."""
 
     kept: int
     uplink_bytes: int
     missing: int
-    """Clients that got an offer and whose upload did not come."""
+    """How many clients got an offer but sent no upload."""
 
     warnings: list[str]
-    """What is wrong with the training, and what helps; each is said once."""
+    """What is wrong with the training, and what helps. Each warning comes once."""
 
 
 class Server:
-    """The other half: offers, accepts and counts uploads, each once.
+    """The server: it makes offers, accepts uploads, and counts each upload once.
 
-    method        how clients compress
+    method        the method with which clients compress
     schedule      γ_t and T: `gf.Schedule(0.1, iterations=1000)`
     like          the model: a torch module, a dict of tensors or arrays, a vector, or a number of elements
     local_steps   E: a round ends at iteration t = round · local_steps
-    limits        what an upload may have at most: `gf.Limits(entries=1000)`
-    budget        what clients may send: "64 kB/upload" (none is longer), "20 MB/run" (what all come to), "2 kB/s"
-    uploads       how many a round has, for a run's budget; by default found after the first round
-    privacy       differential privacy of whole clients, `gf.Privacy(clip=1.0, noise=1.0)`: see docs/privacy.md
+    limits        the largest accepted upload: `gf.Limits(entries=1000)`
+    budget        what clients may send: "64 kB/upload" limits each upload, "20 MB/run" the sum of all uploads,
+                  "2 kB/s" the rate of one client
+    uploads       the number of uploads per round, for a run's budget; by default taken from the first round
+    privacy       differential privacy of clients, `gf.Privacy(clip=1.0, noise=1.0)`: see docs/privacy.md
+
+    >>> import numpy as np
+    >>> import gammafl as gf
+    >>> server = gf.Server("top-k", gf.Schedule(0.1, iterations=100), like=1000)
+    >>> server.offer("a").round, server.step(np.zeros(1000, np.float32)).missing
+    (1, 1)
     """
 
     def __init__(
@@ -277,43 +293,49 @@ class Server:
 
     @property
     def round(self) -> int:
-        """How many rounds are closed."""
+        """How many rounds are finished."""
         return self._exchange.round
 
     @property
     def training(self) -> str:
-        """The training's own name: clients begin anew for another one."""
+        """A random name of this training. For another training, clients start with an empty state."""
         return self._exchange.training
 
     def offer(self, name: str) -> Offer:
-        """What client `name` is told in this round, to be sent along with the model.
+        """The offer for client `name` in this round. Send it together with the model.
 
-        It is JSON by `offer.model_dump_json()`, and back by `gf.Offer.model_validate_json(text)`.
+        `offer.model_dump_json()` turns it into JSON, and `gf.Offer.model_validate_json(text)` reads that.
         """
         _require_name(name)
         return self._exchange.offer(name)
 
     def accept(self, name: str, upload: bytes, weight: float = 1.0) -> bool:
-        """Takes in the upload of client `name`, or raises `WireError`; nothing moves before `step`.
+        """Accepts an upload, or raises `WireError`. The model does not change before `step`.
 
-        A weight that is no number from 2⁻⁵³ to 2⁵³, or beyond the limits, is a `WireError` too: it may be the client's
-        own word. With privacy all weights are 1. False if it is one that was sent again and has counted already:
-        neither counted nor wrong.
+        name     the client
+        upload   its bytes
+        weight   its weight in the average, such as its number of samples. A weight that is not from 2⁻⁵³ to 2⁵³, or
+                 exceeds the limits, is a `WireError` too, since a client may have sent it
+
+        Returns False for an upload that was sent again and has counted before. It does not count, and is no error.
         """
         answer, payload = _opened(upload)
         counts = weight_within(weight, self._exchange.limits)
         same = self._exchange.privacy is None or counts == 1
-        require(same, "with privacy every upload counts the same: leave out weight")
+        require(same, "with privacy all uploads have the same weight: leave out weight")
         if any(name == open_.address or answer.who == open_.answer.who for open_ in self._exchange.arrivals):
             raise WireError("a second upload in one round")
         return self._exchange.accept(name, answer, payload, counts) is not None
 
     def step(self, model: Any) -> Step:
-        """model ← model − Σ weight·Δ̂_i in place (line 19), receipts for what counted, and the next round.
+        """Ends the round: model ← model − Σ weight·Δ̂_i in place (line 19). The next offers confirm the uploads.
 
-        Weights are divided by their sum and scaled by the share of the asked clients whose upload came. A missing
-        update comes later; scaling up the others now would count it twice. A model in half precision loses whatever is
-        finer than it can hold: keep the one that is changed here in float32.
+        Weights are divided by their sum, and multiplied by the part of the asked clients that answered. A missing
+        update is sent again later: if the others were scaled up for it now, it would count twice.
+
+        model   the server's model. Keep it in float32: in half precision, small changes would be lost
+
+        Returns the clients that counted, how many are missing, the entries kept, and warnings.
         """
         require_writable(model, self.layout)
         exchange = self._exchange
@@ -341,32 +363,32 @@ class Server:
         )
 
     def _place_of(self, model: Any) -> Place:
-        """Where the model is: only what arrived crosses to it. Noise and what is remembered are on the host."""
+        """The model's device: only uploads are copied to it. Noise and the clients' memories are on the host."""
         place = place_of(tensors_of(model))
         dense = self._exchange.privacy is not None or self._exchange.mirror is not None
         require(place.is_host or not dense, f"with privacy or shared memories the server's model is on the host: {ASK}")
         return place
 
     def epsilon(self) -> float | None:
-        """ε at `privacy.delta` of a client that was asked in every round so far; None without privacy."""
+        """ε at δ = `privacy.delta`, for a client that was asked in every round so far; None without privacy."""
         return self._exchange.epsilon()
 
     def state_dict(self) -> StateDict:
-        """What must outlive the process, beside the model.
+        """The server's state without the model, to store it.
 
-        Store both together after each `step`, before the next offers leave. Uploads that were accepted and not yet
-        counted are not in it: their clients hear that they did not count, and send their updates again.
+        Store it together with the model after each `step`, before you send the next offers. It does not hold uploads
+        that are accepted but not yet counted: the next offers tell those clients to send their updates again.
         """
         return self._exchange.state_dict()
 
     def load_state_dict(self, saved: StateDict) -> None:
-        """The server that `state_dict` was taken of."""
+        """Sets the state that `state_dict` returned."""
         self._exchange.load_state_dict(saved)
 
 
 def _require_name(name: str) -> None:
     fits = isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_.:-]{1,128}", name)
-    require(bool(fits), f"a client's name is of letters, digits and _ . : -, at most 128 of them; got {name!r}")
+    require(bool(fits), f"a client's name has at most 128 letters, digits and _ . : -; got {name!r}")
 
 
 def _closed(answer: Answer, payload: bytes) -> bytes:
@@ -376,13 +398,13 @@ def _closed(answer: Answer, payload: bytes) -> bytes:
 
 
 def _opened(upload: bytes) -> tuple[Answer, bytes]:
-    """The answer and the message of an upload, or `WireError`."""
+    """The answer and the message in an upload; a `WireError` if it is malformed."""
     try:
         data = bytes(memoryview(upload))
         require(data.startswith(MAGIC), "it does not begin as an upload does")
         checksum, length = HEAD.unpack_from(data, len(MAGIC))
         rest = data[len(MAGIC) + HEAD.size :]
-        require(zlib.crc32(rest) == checksum, "checksum differs: it was damaged on its way")
+        require(zlib.crc32(rest) == checksum, "its checksum is wrong: it was damaged on its way")
         return checked(Answer, json.loads(rest[:length])), rest[length:]
     except (ValueError, TypeError, struct.error, RecursionError) as error:
         raise WireError(f"not an upload of a gammafl client ({error})") from None

@@ -1,8 +1,8 @@
-"""What travels in a round beside the model and the update, and what a client makes of it.
+"""The protocol for lost uploads: the server's offers and the clients' answers.
 
 The server's offer says how to compress, where the run is, and which upload of this client it has counted last. The
-client's answer says who it is and which upload this is. So each upload counts once, whatever is lost on the way: an
-upload is open until an offer tells what became of it. This is the one protocol for lost uploads.
+client's answer says who it is and which upload this is. An upload is open until an offer tells whether it counted. So
+each upload counts once, even if messages are lost. `gf.Server` and Flower both use this protocol.
 """
 
 import secrets
@@ -39,17 +39,25 @@ Step = Annotated[float, Field(ge=0, le=2**62)]
 Time = Annotated[float, Field(ge=-(2**62), le=2**62)]
 
 SEVERAL: Address = 0
-"""The address of an upload that was sent from more than one."""
+"""The address of an upload that was sent from several addresses."""
 
 
 class Offer(Facts):
-    """The server's part: how to compress, at which iteration the round ends, and what it has of this client."""
+    """The server's message with the model: how to compress, where the run is, and what it has of this client.
+
+    A transport of your own only needs `model_dump_json` and `model_validate_json`: see `gf.Server.offer`.
+
+    >>> import gammafl as gf
+    >>> offer = gf.Server("top-k", gf.Schedule(0.1, iterations=100), like=1000).offer("a")
+    >>> offer == gf.Offer.model_validate_json(offer.model_dump_json())
+    True
+    """
 
     training: Word
-    """A random word for this training: another training begins anew."""
+    """A random word for this training. For another training, clients start with an empty state."""
 
     method: str
-    """`methods.description.describe` of the method."""
+    """The method, as `methods.description.describe` writes it."""
 
     dim: Count
     round: Count
@@ -59,7 +67,7 @@ class Offer(Facts):
     last_gamma: Stepsize
     iterations: Count
     scale: Annotated[float, Field(ge=0)]
-    """What the method is told of the run: t, γ_t, γ_0, γ_T, T and the scale of its threshold (`Moment`)."""
+    """The scale of the method's threshold. With the fields before: t, γ_t, γ_0, γ_T and T, as in `Moment`."""
 
     layout: str | None = None
     """The fingerprint of the model's layout."""
@@ -67,38 +75,39 @@ class Offer(Facts):
     incarnation: Word | None = None
     accepted: Count = 0
     checksum: Count = 0
-    """The last accepted upload of the incarnation that answered from this address last. No incarnation: nobody has."""
+    """CRC-32 of the last accepted upload; with the fields before, its client's incarnation and its number. They are of
+the client that answered last from this address. Unset: no client has answered from there."""
 
     absent: list[AbsentReceipt] | None = None
-    """To an address that nobody has answered from: receipts of clients whose address is gone, as "digest number
-    checksum". A client that came back under a new address finds its own there (`receipt`)."""
+    """Receipts of clients whose address is gone, as "digest number checksum". They are sent to an address from which no
+    client has answered yet: a client that came back under a new address finds its own one here (`receipt`)."""
 
     entries: Count | None = None
     norm: float | None = None
     payload_bytes: Annotated[int, Field(ge=1, le=2**62)] | None = None
-    """What an upload may be at the most."""
+    """The largest upload in bytes; with the fields before, in entries and norm."""
 
     rate: Annotated[float, Field(gt=0, le=2**62)] | None = None
-    """Bytes a second that the client may send."""
+    """How many bytes per second the client may send."""
 
     keep: Annotated[float, Field(gt=0, le=1)] | None = None
-    """The fraction of the entries that is to be kept, where the server says it (`Moment`)."""
+    """The fraction of the entries to keep, if the server sets it (`Moment`)."""
 
     step: Step = 1.0
-    """The sum of the round's stepsizes, by that of the first round (`Moment`)."""
+    """The sum of the round's stepsizes, divided by that of the first round (`Moment`)."""
 
     def moment(self, layout: Layout) -> Moment:
-        """What the method is told, for a model of this layout."""
+        """The moment for the method, for a model with this layout."""
         gammas = self.gamma, self.first_gamma, self.last_gamma
         return Moment(self.iteration, *gammas, self.iterations, self.scale, layout, keep=self.keep, step=self.step)
 
     @property
     def limits(self) -> Limits:
-        """What an upload may be at the most, whenever it is made."""
+        """The largest upload, apart from the rate."""
         return Limits(self.payload_bytes, self.entries, self.norm)
 
     def receipt(self, incarnation: str) -> Receipt | None:
-        """What the server has of the client of that incarnation; None if it did not say."""
+        """The server's last receipt for the client with this incarnation; None if the offer has none."""
         if self.incarnation == incarnation:
             return Receipt(incarnation, self.accepted, self.checksum)
         for entry in self.absent or ():
@@ -109,7 +118,7 @@ class Offer(Facts):
 
 
 def run_facts(moment: Moment) -> dict[str, Any]:
-    """What an offer says of the run: the parts of a moment, by the names of `Offer`."""
+    """Facts about the run in an offer: the fields of a moment, under the names of `Offer`."""
     return {
         "iteration": moment.t,
         "gamma": moment.gamma,
@@ -123,30 +132,30 @@ def run_facts(moment: Moment) -> dict[str, Any]:
 
 
 def receipt_facts(receipt: Receipt | None) -> dict[str, Any]:
-    """What an offer says of the client's last upload."""
+    """Facts in an offer about the client's last upload."""
     return {} if receipt is None else receipt._asdict()
 
 
 class Answer(Facts):
-    """The client's part: who it is, and which upload this is."""
+    """The client's message with its upload: who it is, and which upload this is."""
 
     name: Word
     incarnation: Word
     round: Count
     number: Count = 0
-    """Of the upload; 0 if there is none."""
+    """The number of the upload; 0 if there is none."""
 
     again: bool = False
-    """An upload that was sent before, since the server could not tell whether it arrived."""
+    """Whether this upload was sent before: the server could not tell whether it arrived."""
 
     made: Count | None = None
-    """The round that an upload which is sent again was made in."""
+    """For an upload that is sent again: the round in which it was made."""
 
     smallest: Size | None = None
     update_size: Size | None = None
     residual_size: Size | None = None
     capped: bool | None = None
-    """What the client tells of its upload (`federated/client.py`, `Report`)."""
+    """This and the fields before are the client's report (`federated/client.py`, `Report`)."""
 
     @property
     def report(self) -> Report:
@@ -158,26 +167,26 @@ class Answer(Facts):
 
 
 def upload_facts(state: "ClientState", again: bool) -> dict[str, Any]:
-    """What an answer says of the upload that goes with it."""
+    """Facts in an answer about its upload."""
     outbox = state.outbox
     made = outbox.made if again else None
     return {"number": outbox.number, "again": again, "made": made, **report_facts(outbox.report)}
 
 
 def report_facts(report: Report) -> dict[str, Any]:
-    """What an answer tells of its upload."""
+    """The report about an upload, under the names of `Answer`."""
     return report._asdict()
 
 
 class Settled(NamedTuple):
-    """What an offer says of the open upload: it must be sent again, or it was lost, or neither."""
+    """What an offer tells about the open upload: it must be sent again, or it was lost, or neither."""
 
     again: bool = False
     lost: SparseUpdate | None = None
 
 
 class ClientFacts(Facts):
-    """A client's state in a file, beside its tensors."""
+    """A client's state in a file, without its tensors."""
 
     incarnation: Word
     number: Count
@@ -187,19 +196,19 @@ class ClientFacts(Facts):
     method: str
     sent_at: Time = 0.0
     owed_bytes: Size = 0.0
-    """Of its `Pace`."""
+    """This and the field before are its `Pace`."""
 
     made: Count = 0
     step: Step = 1.0
     tail: Count = 0
-    """The round that the last upload was made in, `Moment.step` of it, and how many statistics are at its end."""
+    """How many statistics are at the end of the last upload. The fields before: its round, and `Moment.step` there."""
 
     counted: Count = 0
-    """The number of the last upload that the server said it had counted."""
+    """The number of the last upload that the server has confirmed."""
 
     @classmethod
     def of(cls, state: "ClientState", method: str) -> dict[str, Any]:
-        """What there is to say of a state; `method` is its description."""
+        """The facts of a state. `method` is the method's description."""
         outbox = state.outbox
         return {
             "incarnation": state.incarnation,
@@ -219,23 +228,23 @@ class ClientFacts(Facts):
 
 @dataclass
 class ClientState:
-    """All that a client must not forget: its outbox, and whose it is."""
+    """All that a client must store: its outbox, and to which client and training it belongs."""
 
     outbox: Outbox
     incarnation: str
-    """A random word: the numbers of the outbox belong to it."""
+    """A random word. The upload numbers of the outbox belong to this word."""
 
     round: int = 0
-    """Of the last upload; 0 before the first."""
+    """The round of the last upload; 0 before the first."""
 
     address: Address = SEVERAL
-    """Where the last upload was sent from."""
+    """The address from which the last upload was sent."""
 
     training: str = ""
-    """The training that all this belongs to."""
+    """The training to which the state belongs."""
 
     pace: Pace = field(default_factory=lambda: Pace(wall_clock()))
-    """When the last upload was made, for a client with a rate."""
+    """When the last upload was made, for a client with a rate limit."""
 
     @classmethod
     def restored(
@@ -247,18 +256,17 @@ class ClientState:
         payload: bytes | None,
         place: Place = HOST_MEMORY,
     ) -> "ClientState":
-        """The state that these were taken of, or a `ValueError`; `payload` is the open upload.
+        """The state from its stored parts; a `ValueError` if they contradict each other.
 
-        What is remembered is in `place`.
+        payload   the open upload
+        place     where the memory's vectors are kept
         """
         if payload is not None:
-            require(facts.number > 0, "an upload without a number")
+            require(facts.number > 0, "its open upload has no number")
             decode(payload, dim)
         known = set(method.memory.vectors)
         whole = set(vectors) == known or not (vectors or method.memory.commits)
-        require(
-            whole, f"it holds {', '.join(vectors) or 'no vectors'} where {', '.join(sorted(known))} belong together"
-        )
+        require(whole, f"it has {', '.join(vectors) or 'no vectors'}; {', '.join(sorted(known))} belong together")
         memory = method.memory.client(method, dim, {name: place.put(vector) for name, vector in vectors.items()})
         told = {name: getattr(facts, name) for name in ("made", "step", "tail", "counted")}
         outbox = Outbox(memory, facts.number, payload, **told)
@@ -275,9 +283,10 @@ class ClientState:
         place: Place = HOST_MEMORY,
         pace: Pace | None = None,
     ) -> "ClientState":
-        """A clean state, as if the last upload had been in `round_number`; what it will remember is in `place`.
+        """An empty state, as if the last upload had been made in `round_number`.
 
-        `pace` is that of the state before, if there was one: the link does not forget what it carried.
+        place   where the memory's vectors are kept
+        pace    the pace of the previous state, if there was one: the rate limit counts its uploads too
         """
         elsewhere = not place.is_host and method.leaves_a_rest
         vectors = {name: place.zeros(dim) for name in method.memory.vectors} if elsewhere else None
@@ -286,7 +295,7 @@ class ClientState:
         return cls(outbox, secrets.token_hex(8), round_number, training=training, pace=pace)
 
     def distrust(self, offer: Offer, place: str, forget_after: int | None = None) -> str | None:
-        """Why the client must start clean; None if the state is what the server knows. `place` is where it lies."""
+        """Why the client must start with an empty state; None if the server knows it. `place` is its directory."""
         missed, receipt = offer.round - self.round - 1, offer.receipt(self.incarnation)
         if receipt is not None and self.outbox.contradicts(receipt.accepted, receipt.checksum):
             return "its stored state is an old one or has a double elsewhere"
@@ -299,10 +308,10 @@ class ClientState:
         return None
 
     def settle(self, offer: Offer, address: Address) -> Settled:
-        """What became of the last upload.
+        """Whether the last upload counted, was lost, or must be sent again.
 
-        The server tells if its offer has a receipt for our incarnation, or if the open upload was sent from this
-        address and nobody ever answered from there. Otherwise the upload must be sent again.
+        The server can tell if its offer has a receipt for this incarnation, or if the open upload was sent from this
+        address and the server has never had an answer from there. Otherwise the upload must be sent again.
         """
         receipt = offer.receipt(self.incarnation)
         unheard = offer.incarnation is None and self.address == address
@@ -319,9 +328,9 @@ class ClientState:
         again: bool,
         own_budget: Budget = NO_BUDGET,
     ) -> bytes:
-        """The next upload (Algorithm 1, lines 11-14); or the open one again, and the new update waits its turn.
+        """The next upload (Algorithm 1, lines 11-14), within the limits of the offer and of the client's own budget.
 
-        It keeps to the offer, and to a budget of the client's own.
+        If the open upload must be sent `again`, it is returned, and the new update goes to the memory.
         """
         outbox, key = self.outbox, key_of(zlib.crc32(self.incarnation.encode()), offer.round)
         budget, now = own_budget.within(Budget(rate=offer.rate)), wall_clock()
@@ -337,12 +346,12 @@ class ClientState:
         return payload
 
     def repeat(self, payload: bytes, offer: Offer, own_budget: Budget = NO_BUDGET) -> bool:
-        """The open upload leaves once more, for the round that it was made in; whether that changes this state."""
+        """Notes that the open upload is sent again, for its own round. Returns whether that changes this state."""
         before = self.pace
         self._pay(own_budget.within(Budget(rate=offer.rate)), payload, wall_clock())
         return self.pace != before
 
     def _pay(self, budget: Budget, payload: bytes, now: float) -> None:
-        """A client with a rate sends this, for the first time or again: later uploads have less room."""
+        """Counts an upload that is sent, for the first time or again, against the client's rate."""
         if budget.rate is not None:
             self.pace = self.pace.after(budget.rate, now, len(payload))

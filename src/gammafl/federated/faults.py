@@ -1,4 +1,4 @@
-"""The simulator with what goes wrong in the field, by chance and by the seed (`faults` in the configuration)."""
+"""The simulator with random faults, drawn from the seed (`faults` in the configuration)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -19,11 +19,11 @@ from gammafl.federated.task import LocalUpdate
 from gammafl.federated.timing import Timing
 
 NEVER_ARRIVES = ("killed", "lost", "late")
-"""To the client all the same: the server did not confirm."""
+"""Faults that look the same to the client: the server did not confirm the upload."""
 
 
 class Faulty(InProcess):
-    """Carries messages as `InProcess` does, to clients and over a network that fail."""
+    """Carries messages as `InProcess` does, but clients and the network fail."""
 
     def exchange(
         self,
@@ -50,18 +50,18 @@ class Faulty(InProcess):
         try:
             return super().upload(client, replace(local, delta=spoilt, largest=None), round_number)
         except DivergedError:
-            return []  # error feedback refuses it before anything is touched
+            return []  # error feedback refuses such an update, and changes nothing
 
 
 def draw(faults: Faults, count: int, rng: np.random.Generator) -> list[str]:
-    """What happens to each of `count` clients; "" for nothing."""
+    """The fault of each of `count` clients; "" for none."""
     names = ["", *faults.shares]
     chosen = rng.choice(len(names), size=count, p=[1 - faults.total, *faults.shares.values()])
     return [names[i] for i in chosen]
 
 
 def _carried(upload: Upload, fate: str, rng: np.random.Generator) -> list[Upload]:
-    """What the server sees of an upload."""
+    """What the server gets of an upload."""
     if fate in NEVER_ARRIVES:
         return []
     if fate == "repeated":
@@ -74,5 +74,5 @@ def _carried(upload: Upload, fate: str, rng: np.random.Generator) -> list[Upload
 
 
 def carrier(plan: Plan, residuals: ResidualStore, timing: Timing | None = None) -> InProcess:
-    """The carrier that the plan's faults ask for."""
+    """The carrier for the plan: `Faulty` if it has faults."""
     return (Faulty if plan.faults.total else InProcess)(plan, residuals, timing)

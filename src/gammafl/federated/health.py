@@ -1,4 +1,4 @@
-"""Watches a training, and says once of each thing that is wrong with it, and what helps."""
+"""Watches a training, and warns once of each problem, with what helps."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -16,37 +16,42 @@ from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.files.reading import Count, Facts, checked
 
 OFF = 2.0
-"""How far, as a factor, the mean of what is kept may be from the plan."""
+"""By which factor the mean kept fraction may differ from the plan."""
 
 FIRST = 8
-"""Uploads before that is judged."""
+"""The number of uploads before the kept fraction is judged."""
 
 REPORTS = 16
-"""Reports of sizes that are judged together: one client whose update is nearly zero is no cause for alarm."""
+"""How many reports of sizes are judged together. One client with an update of nearly zero must not cause a warning."""
 
 HELD_BACK = 100.0
-"""A residual may be so many times an update; where 1/kept is more than half of it, twice 1/kept."""
+"""How many times larger than an update a residual may be; or 2/kept, if that is more."""
 
 Size = Annotated[float, Field(ge=0)]
 
 
 class HealthState(Facts):
-    """What must be remembered to judge the next round, as it is stored."""
+    """The state in a file: what is needed to judge the next rounds."""
 
     uploads: Count = 0
     kept: Size = 0.0
     planned: Size = 0.0
-    """Sums over the uploads, as fractions of the entries."""
+    """With the field before: sums over the uploads of the kept and the planned fraction."""
 
     ratios: list[Size] = Field(default_factory=list)
-    """The last sizes of residuals, in updates."""
+    """The last sizes of residuals, divided by the sizes of the updates."""
 
     said: list[str] = Field(default_factory=list)
-    """Which warnings have been given."""
+    """The warnings that were given."""
 
 
 class Health:
-    """Watches the uploads of a method for a model of some layout, within limits.
+    """Watches the uploads of one training.
+
+    method     the clients' method
+    layout     the model's layout
+    limits     the limits of an upload
+    budgeted   whether a run's budget steers the uploads
 
     >>> from gammafl.methods.registry import resolve
     >>> health = Health(resolve("ht:threshold=0.5"), Layout.flat(100))
@@ -65,7 +70,7 @@ class Health:
         self._said: list[str] = []
 
     def look(self, moment: Moment, uploads: Sequence[Sent]) -> list[str]:
-        """A round is closed, and these uploads counted: what there is to say that has not been said."""
+        """Looks at the uploads that counted in a round, and returns new warnings."""
         plan = self._method.planned(moment)
         count = 0 if plan is None else max(1, min(round(plan * self._size), self._most))
         self._uploads += len(uploads)
@@ -98,12 +103,12 @@ class Health:
         if planned / OFF <= kept <= OFF * planned:
             return None
         if isinstance(self._method.level, RunLevel):
-            cure = 'use level="upload", which keeps what is planned in each upload'
+            cure = 'use level="upload", which keeps the planned fraction in each upload'
         elif kept > planned:
             cure = "clients send more than the method says; give limits"
         else:
-            cure = "the other entries are zero; a smaller keep says what is sent"
-        return f"uploads keep {kept:.2%} of the entries on average, where {planned:.2%} are planned: {cure}"
+            cure = "the other entries are zero; a smaller keep describes what is sent"
+        return f"uploads keep {kept:.2%} of the entries on average, but {planned:.2%} are planned: {cure}"
 
     def _held_back(self) -> str | None:
         if len(self._ratios) < REPORTS or not self._kept:
@@ -112,12 +117,12 @@ class Health:
         if ratio <= most:
             return None
         return (
-            f"clients hold back {ratio:.0f} times an update, so that what they send is old: use a larger keep, or a"
+            f"residuals are {ratio:.0f} times as large as an update, so clients send old values: use a larger keep or a"
             " smaller stepsize"
         )
 
     def state(self) -> dict[str, Any]:
-        """What must outlive the process, as plain values."""
+        """The state to store, as plain values."""
         return {
             "uploads": self._uploads,
             "kept": self._kept,
@@ -127,7 +132,7 @@ class Health:
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """The state that `state` was taken of."""
+        """Sets the state that `state` returned."""
         try:
             state = checked(HealthState, dict(saved))
         except ValueError as error:
@@ -137,6 +142,6 @@ class Health:
 
 
 def _ratios(uploads: Sequence[Sent]) -> list[float]:
-    """Residual by update, of the uploads that tell."""
+    """Size of residual / size of update, for uploads that tell sizes."""
     told = [(upload.report.residual_size, upload.report.update_size) for upload in uploads]
     return [min(residual / update, 1e300) for residual, update in told if residual is not None and update]

@@ -1,4 +1,4 @@
-"""The in-process carrier: all clients in this process, real bytes between them and the server."""
+"""The in-process carrier: all clients are in this process, but real bytes are sent between them and the server."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -17,9 +17,9 @@ from gammafl.federated.timing import Timing
 
 
 class InProcess:
-    """Carries messages by calling the clients, who train side by side, and upload one after the other.
+    """Calls the clients. They train in parallel, and upload one after the other.
 
-    An upload is on its way as soon as it is made, so that the server takes it in while other clients train.
+    It yields an upload as soon as it is made, so that the server decodes it while other clients train.
     """
 
     def __init__(self, plan: Plan, residuals: ResidualStore, timing: Timing | None = None) -> None:
@@ -55,7 +55,7 @@ class InProcess:
                 yield from uploads
 
     def _starts(self, participants: Sequence[int], model: Vector) -> Iterator[tuple[Sequence[int], Vector]]:
-        """Who trains from which model: most from the server's, together, and each that lost an upload from its own."""
+        """(clients, the model from which they train). A client that lost an upload trains from its own model."""
         lost = self.residuals.lost
         if together := [client for client in participants if client not in lost]:
             yield together, model
@@ -64,14 +64,14 @@ class InProcess:
                 yield [client], start_after_loss(model, lost[client])
 
     def upload(self, client: int, local: LocalUpdate, round_number: int) -> list[Upload]:
-        """What the client makes of its training: one upload."""
+        """The client's upload after its training."""
         limits = self._limits(client, round_number)
-        share = None if self.plan.privacy else self.plan.shares.of(client)  # it would tell of others' data
+        share = None if self.plan.privacy else self.plan.shares.of(client)  # a share tells how much data others have
         moment = self._moment.keyed(key_of(client, key=self._moment.key), share)
         outbox = self.residuals.outbox(client)
         payload = outbox.send(local, moment, limits, self.plan.positions)
         self._pay(client, round_number, len(payload))
-        self.residuals.lost.pop(client, None)  # it is in this one
+        self.residuals.lost.pop(client, None)  # its residual is in this upload
         return [Upload(client, payload, local.loss, round_number, outbox.report)]
 
     @property
@@ -79,7 +79,7 @@ class InProcess:
         return {upload.client: len(upload.payload) for upload in self._made}
 
     def _limits(self, client: int, round_number: int) -> Limits:
-        """What the upload may be at the most, in this round."""
+        """The limits of the client's upload in this round."""
         limits = self.plan.own_limits.get(client, self.plan.limits).within(self._most)
         budget = self.plan.budgets.of_client(client)
         if budget.rate is None:
@@ -87,13 +87,13 @@ class InProcess:
         return limits_of(budget, limits, self._pace(client, round_number), self._now(client, round_number))
 
     def _pay(self, client: int, round_number: int, sent: int) -> None:
-        """The client sent so many bytes over its link, whatever becomes of them."""
+        """Notes that the client sent `sent` bytes over its link, also if they are lost."""
         if (rate := self.plan.budgets.of_client(client).rate) is not None:
             pace = self._pace(client, round_number)
             self.residuals.paces[client] = pace.after(rate, self._now(client, round_number), sent)
 
     def _pace(self, client: int, round_number: int) -> Pace:
-        """Of a client that never sent anything: its link is idle since the round began."""
+        """The client's pace. If it has never sent anything, its link has been idle since the beginning of the round."""
         return self.residuals.paces.get(client) or Pace(self._now(client, round_number - 1))
 
     def _now(self, client: int, round_number: int) -> float:
@@ -101,7 +101,7 @@ class InProcess:
         return (round_number + 1) * (self.plan.budgets.of_client(client).round_seconds or 0.0)
 
     def settle(self, accepted: Collection[int]) -> None:
-        """The clients are idle until a round picks them again: they can hear of their uploads at once."""
+        """Tells the clients at once whether their uploads counted, since nothing happens before their next round."""
         for upload in self._made:
             outbox = self.residuals.outbox(upload.client)
             counted = upload.client in accepted or not self.plan.faults.confirmed

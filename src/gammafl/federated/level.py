@@ -1,31 +1,31 @@
 """The controller: the server's part of a method's level.
 
-At most levels the scale of the threshold is known when a run begins, and stays. At level "run" the server finds it in a
-warm-up and steers it, so that uploads keep what was planned on average over the run:
+At most levels, the scale of the threshold is known at the beginning of a run, and does not change. At level "run", the
+server finds it in a warm-up and then steers it, so that uploads keep the planned fraction on average over the run:
 
     c = median of λ/shape(t) over the uploads of the warm-up, then after each round c ← c·(spent/left)^0.02
 
-where `spent` is what the round's uploads kept on average, and `left` is what is left of the plan for a round. A larger
-exponent oscillates: a small change of λ releases what has gathered just under it.
+`spent` is the fraction that the round's uploads kept on average, and `left` is what the plan still has for one round. A
+larger exponent oscillates: a small change of λ releases all entries that have gathered just below it.
 
-Where a run has a byte budget (`config/budget.py`), bytes are the target in place of `keep`. At level "run" `spent` and
-`left` are bytes of an upload. All other methods, and the warm-up, are told how much to keep (`Moment.keep`):
+If a run has a byte budget (`config/budget.py`), bytes are the target instead of `keep`. At level "run", `spent` and
+`left` are bytes per upload. All other methods, and the warm-up, are told how much to keep (`Moment.keep`):
 
-    keep·d = left / (bytes of an entry in the last round, the median of its uploads)
+    keep·d = left / (bytes per entry in the last round, the median of its uploads)
 
-which corrects itself: `left` is what the budget still has, by the weights of the rounds that are left.
+This corrects itself: `left` is what the budget still has for an upload, by the weights of the remaining rounds.
 
-Level "run" would make up for it too late, by a lower λ at the end, which costs accuracy: it releases old residuals.
-So there
+Level "run" would correct itself too late, by a lower λ at the end of the run. That costs accuracy, since it releases
+old residuals. So it uses
 
     c ← c·(spent/due)^0.02·exp(trend)·(weight of this round)/(weight of the next)
 
-`due` is what was planned for an upload of the round, less what was overspent before, spread over a quarter of the
-run. `trend` learns how c has to move in every round for uploads to stay at their plan. It grows by 0.01²·ln(spent/due)
-a round: that is critical damping where bytes go with 1/λ, as error feedback makes them in the long run, since all that
-is computed is sent. The last factor follows for the same reason: λ follows the plan. No upload is longer than four
-times what is left for one, which spreads what gathered under λ over some rounds. And in the last tenth of the rounds,
-once the run is off its budget by more than 1.5%, uploads are told what to keep.
+`due` is the plan for an upload of the round, minus earlier overspending, which is spread over a quarter of the run.
+`trend` learns how c has to move in every round so that uploads keep to their plan. It grows by 0.01²·ln(spent/due) per
+round. That is critical damping if bytes are proportional to 1/λ. With error feedback they are, in the long run, since
+all that is computed is sent. The last factor has the same reason: λ follows the plan. No upload is longer than four
+times what is left for one, which spreads the entries that gathered below λ over several rounds. In the last tenth of
+the rounds, once the run is off its budget by more than 1.5%, uploads are told how much to keep.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,73 +50,73 @@ from gammafl.files.reading import Count, Facts, checked
 
 EXPONENT = 0.02
 FACTOR = 4.0
-"""No upload counts more than so many times the round's median, and no round is thought farther from the plan."""
+"""An upload counts at most this many times the round's median. A round's ratio to the plan is cut at this factor."""
 
 USUAL = 2.0
-"""So many times what is left for an upload count in any case, since in some rounds few clients send most. With 2.5 or
-more, one hostile client in five could leave the others less than 1/(1 + 3/5) of the plan (docs/levels.md)."""
+"""An upload always counts up to this many times what is left for one, since in some rounds few clients send most. With
+2.5 or more, one hostile client in five could leave the others less than 1/(1 + 3/5) of the plan (docs/levels.md)."""
 
 TREND = (EXPONENT / 2) ** 2
-"""By so much the trend of a run with a byte budget grows, times ln(spent/due)."""
+"""How fast the trend of a run with a byte budget grows, as a factor of ln(spent/due)."""
 
 STEEPEST = EXPONENT * log(FACTOR)
-"""No trend moves the scale faster than one round that is far from the plan does."""
+"""The largest trend: it moves the scale as fast as one round that is far from the plan."""
 
 LANDING, OFF = 0.1, 0.015
-"""In this last part of a run uploads are told how much to keep, once the run is off its budget by more than `OFF`.
-Every such round costs accuracy, and so does a closer landing."""
+"""In the last LANDING of a run, uploads are told how much to keep, once the run is off its budget by more than OFF.
+Each such round costs accuracy; so does a smaller OFF."""
 
 Size = Annotated[float, Field(ge=0)]
 
 
 class Sent(NamedTuple):
-    """What the server knows of an upload that counted."""
+    """What the server knows about an upload that counted."""
 
     kept: float
-    """The kept fraction, of the entries that are compressed."""
+    """The kept fraction of the compressed entries."""
 
     report: Report = NO_REPORT
-    """What the client says itself."""
+    """What the client reports about it."""
 
     payload_bytes: int = 0
 
     @classmethod
     def of(cls, update: SparseUpdate, layout: Layout, report: Report, payload: bytes = b"") -> "Sent":
-        """Of an upload for a model of this layout."""
+        """The facts about an upload for a model with this layout."""
         kept = max(0.0, (len(update) - layout.tail) / max(1, layout.dim - layout.tail))
         return cls(kept, report, len(payload))
 
 
 class Spending(Facts):
-    """What a run's budget remembers."""
+    """The state of a run's budget."""
 
     bytes: Count = 0
     uploads: Count = 0
-    """Of all rounds so far."""
+    """The uploads of all rounds so far; in the field before, their bytes."""
 
     counted: Size = 0.0
-    """The same bytes as level "run" counts them: no client alone can make them many."""
+    """The bytes as level "run" counts them: one client alone can't make them large."""
 
     entry_bytes: Size | None = None
-    """Of an entry in the last round that had some."""
+    """The bytes per entry in the last round with entries."""
 
     trend: Annotated[float, Field(ge=-STEEPEST, le=STEEPEST)] = 0.0
-    """How the logarithm of the scale moves in each round."""
+    """How much the logarithm of the scale moves per round."""
 
     lands: bool = False
-    """Whether what is left of the budget decides how much uploads keep. Then it does so to the end: what gathers under
-    λ meanwhile would come at once."""
+    """Whether the rest of the budget decides how much uploads keep. Once true, it stays true to the end: otherwise all
+    entries that gather below λ would be sent at once."""
 
 
 class LevelState(Facts):
-    """What a controller remembers."""
+    """The state of a controller."""
 
     scale: Size
     rounds: Count = 0
-    """How many are closed."""
+    """How many rounds are finished."""
 
     spent: Size = 0.0
-    """The sum over the rounds of what was kept on average."""
+    """The sum over the rounds of the mean kept fraction."""
 
     found: list[Size] = Field(default_factory=list)
     """λ/shape(t) of each upload of the warm-up."""
@@ -125,10 +125,10 @@ class LevelState(Facts):
 
 
 class Controller:
-    """The scale of a method's threshold in a run of so many rounds, for a model of `dim` elements.
+    """Steers the scale of a method's threshold, in a run of `rounds` rounds with a model of `dim` elements.
 
-    Only uploads that counted, of rounds that are closed, move it. λ is a client's own word, so that it counts by the
-    median alone; what was kept is the server's own count.
+    Only uploads that counted, in finished rounds, move the scale. Clients report λ, so only its median is used; the
+    server itself counts what they kept.
 
     >>> from gammafl.methods.registry import resolve
     >>> schedule = Schedule(0.1, iterations=300)
@@ -149,12 +149,12 @@ class Controller:
 
     @property
     def scale(self) -> float:
-        """`Moment.scale` of the next round; 0 as long as level "run" has not found it."""
+        """`Moment.scale` of the next round; 0 until level "run" has found it."""
         return self._state.scale
 
     @property
     def keep(self) -> float | None:
-        """`Moment.keep` of the next round, where a run's budget says it; None where the method decides."""
+        """`Moment.keep` of the next round if a run's budget sets it; None if the method decides."""
         allowance, spending, left = self._allowance, self._state.spending, self._left_for_an_upload()
         if allowance is None or spending is None or left is None or self._by_threshold:
             return None
@@ -169,7 +169,7 @@ class Controller:
 
     @property
     def most_bytes(self) -> int | None:
-        """What an upload of the next round may take at the most, where its threshold alone would not see to it."""
+        """The most bytes of an upload in the next round; None if the threshold alone is enough."""
         left = self._left_for_an_upload()
         if self._allowance is None or left is None or not self._by_threshold:
             return None
@@ -182,7 +182,7 @@ class Controller:
         return self._level is not None and self.scale > 0 and not lands
 
     def observe(self, moment: Moment, uploads: Sequence[Sent]) -> None:
-        """A round is closed: it ended at `moment`, and these uploads counted."""
+        """Takes the uploads that counted in a round that ended at `moment`."""
         if self._level is None and self._allowance is None:
             return
         state, steered = self._state, {}
@@ -192,7 +192,7 @@ class Controller:
         self._state = state.model_copy(update={"rounds": state.rounds + 1, "spending": spending, **steered})
 
     def _steered(self, level: RunLevel, moment: Moment, uploads: Sequence[Sent], by_bytes: float) -> dict[str, Any]:
-        """What level "run" remembers of the round: its scale first of all."""
+        """The state of level "run" after the round, with the new scale."""
         state, plan = self._state, level.keep
         left = (plan * self._rounds - state.spent) / max(1, self._rounds - state.rounds)
         due = min(max(left, plan / FACTOR), FACTOR * plan)
@@ -209,7 +209,7 @@ class Controller:
     # --- bytes --------------------------------------------------------------------------------------------
 
     def _left_for_an_upload(self) -> float | None:
-        """Bytes; None where there is no budget, or nobody knows how many uploads a round has."""
+        """Bytes per upload; None without a budget, or if the number of uploads per round is not known."""
         allowance, spending = self._allowance, self._state.spending
         if allowance is None or spending is None:
             return None
@@ -217,7 +217,7 @@ class Controller:
         return None if not expected else allowance.left(spending.bytes, self._state.rounds) / expected
 
     def _accounted(self, uploads: Sequence[Sent]) -> tuple[Spending | None, float]:
-        """With what the round took; and how the scale moves by it, in a run with a budget."""
+        """The budget's state after the round, and the factor for the scale."""
         allowance, before, closed = self._allowance, self._state.spending, self._state.rounds
         if allowance is None or before is None:
             return None, 1.0
@@ -225,7 +225,7 @@ class Controller:
         due = allowance.due(before.counted, closed) / expected
         mean = _spent([upload.payload_bytes for upload in uploads], due, due)
         ratio = _ratio(mean, due) if due > 0 else 1.0
-        trend = before.trend + TREND * log(ratio) if self.scale > 0 else 0.0  # in the warm-up λ does not decide
+        trend = before.trend + TREND * log(ratio) if self.scale > 0 else 0.0  # in the warm-up, λ decides nothing
         trend = min(max(trend, -STEEPEST), STEEPEST)
         form, size = allowance.form, allowance.form.dim - allowance.form.whole
         each = [max(0, one.payload_bytes - form.smallest) / (one.kept * size) for one in uploads if one.kept * size]
@@ -242,42 +242,42 @@ class Controller:
         return spending, ratio**EXPONENT * exp(trend) / allowance.change(closed)
 
     def observe_more(self, uploads: Sequence[Sent]) -> None:
-        """These uploads of the round that was closed last counted as well."""
+        """Takes further uploads that counted in the last finished round."""
         if (spending := self._state.spending) is not None:
             more = {"bytes": spending.bytes + _bytes(uploads), "uploads": spending.uploads + len(uploads)}
             self._state = self._state.model_copy(update={"spending": spending.model_copy(update=more)})
 
     def _found(self, moment: Moment, uploads: Sequence[Sent]) -> list[float]:
-        """λ/shape(t) of the uploads that tell their λ."""
+        """λ/shape(t) of the uploads that report their λ."""
         assert isinstance(self._compressor, Thresholding)
         shape = self._compressor.threshold(replace(moment, scale=1.0))
         told = [upload.report.smallest for upload in uploads if upload.report.smallest is not None]
         return [min(value / shape, FLOAT32_MAX) for value in told if shape > 0 and value / shape > 0]
 
     def state(self) -> dict[str, Any] | None:
-        """What must outlive the process, as plain values; None where there is nothing to remember."""
+        """The state to store, as plain values; None if there is none."""
         return self._state.model_dump() if self.remembers else None
 
     @property
     def remembers(self) -> bool:
-        """Whether there is anything to steer."""
+        """Whether the controller steers anything, and so has a state."""
         return self._level is not None or self._allowance is not None
 
     def restore(self, saved: Mapping[str, Any] | None) -> None:
-        """The controller that `state` was taken of; an `InputError` if that was of another level."""
+        """Sets the state that `state` returned; an `InputError` if it belongs to another level."""
         if (saved is None) == self.remembers:
-            raise InputError("the stored level is of another method")
+            raise InputError("the stored level belongs to another method")
         if saved is not None:
             try:
                 state = checked(LevelState, dict(saved))
-                require((state.spending is None) == (self._allowance is None), "it is of another budget")
+                require((state.spending is None) == (self._allowance is None), "it belongs to another budget")
             except ValueError as error:
                 raise InputError(f"the stored level can't be used ({error})") from None
             self._state = state
 
 
 def _spent(sizes: Sequence[float], plan: float, due: float) -> float:
-    """What the uploads of a round took on average, where no client alone can make it large; `due` is what they may."""
+    """The mean size of a round's uploads, such that one client alone can't make it large. `due` is the planned size."""
     if not sizes:
         return plan
     most = max(USUAL * due, FACTOR * median(sizes))
@@ -289,5 +289,5 @@ def _bytes(uploads: Sequence[Sent]) -> int:
 
 
 def _ratio(spent: float, due: float) -> float:
-    """spent/due; neither is thought more than `FACTOR` times the other."""
+    """spent/due, cut to the range from 1/`FACTOR` to `FACTOR`."""
     return min(max(spent / due, 1 / FACTOR), FACTOR)

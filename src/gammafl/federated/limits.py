@@ -1,7 +1,7 @@
-"""The limits of one upload, so that no client can move the model as it likes.
+"""The limits of one upload: they bound how far one client can move the model.
 
-The server refuses an upload beyond them. A client is told the limits, keeps within them, and sends the rest later: a
-refused upload would return to its residual, and the next one would be larger still.
+The server refuses an upload that exceeds them. It tells clients the limits: a client keeps to them and sends the rest
+later. Otherwise a refused upload would return to its residual, and the next one would be even larger.
 """
 
 import math
@@ -15,7 +15,7 @@ from gammafl.core.inputs import is_number
 from gammafl.core.sparse import SparseUpdate
 
 MESSAGE_OVERHEAD = 64
-"""Bytes of a message beside its positions and values, generously."""
+"""An upper bound of the bytes of a message besides its positions and values."""
 
 LARGEST_ENTRY = 8
 """Bytes of an entry in the largest coding: a raw position and a float32."""
@@ -23,13 +23,13 @@ LARGEST_ENTRY = 8
 
 @dataclass(frozen=True)
 class Limits:
-    """What one upload may have at most. A limit that is unset is what the dimension allows.
+    """The largest accepted upload. A limit that is unset follows from the model's size.
 
-    payload_bytes   bytes of the message
-    entries         kept values
-    norm            Euclidean norm
-    weight          what an upload may count, where clients say it themselves
-    learnt_norm     a factor: the norm may be so many times the median of what clients send, which the server learns
+    payload_bytes   the most bytes of the message
+    entries         the most kept values
+    norm            the largest Euclidean norm
+    weight          the largest weight, if clients send their weight
+    learnt_norm     a factor: the largest norm is this times the clients' median norm, which the server learns
 
     >>> Limits(entries=1000, norm=5.0).norm
     5.0
@@ -39,10 +39,10 @@ class Limits:
     entries: int | None = None
     norm: float | None = None
     weight: float | None = None
-    """What an upload may count, where clients say it themselves."""
+    """The largest weight, if clients send their weight."""
 
     learnt_norm: float | None = None
-    """The norm may be so many times the median of what clients send (`federated/norms.py`), and at most `norm` where
+    """A factor: the largest norm is this times the clients' median norm (`federated/norms.py`), and at most `norm` if
     both are set."""
 
     def __post_init__(self) -> None:
@@ -66,26 +66,26 @@ class Limits:
         return self.norm is not None or self.learnt_norm is not None
 
     def within(self, most: "Limits") -> "Limits":
-        """The smaller of both, in bytes, entries and norm."""
+        """The stricter of both limits, for bytes, entries and norm each."""
         pairs = {name: (getattr(self, name), getattr(most, name)) for name in ("payload_bytes", "entries", "norm")}
         return replace(
             self, **{name: min(set(both) - {None}, default=None) for name, both in pairs.items() if both[1] is not None}
         )
 
     def check(self, payload: bytes, dim: int) -> None:
-        """Refuses by size, before anything is decoded."""
+        """Refuses an upload by its size, before it is decoded."""
         most = MESSAGE_OVERHEAD + LARGEST_ENTRY * dim if self.payload_bytes is None else self.payload_bytes
         if len(payload) > most:
-            raise WireError(f"an upload of {len(payload)} bytes where {most} are allowed")
+            raise WireError(f"an upload of {len(payload)} bytes, but {most} are allowed")
 
     def check_update(self, update: SparseUpdate) -> None:
         if self.entries is not None and len(update) > self.entries:
-            raise WireError(f"{len(update)} entries where {self.entries} are allowed")
+            raise WireError(f"{len(update)} entries, but {self.entries} are allowed")
         if self.norm is not None and (norm := norm_of(update)) > self.norm:
-            raise WireError(f"an update of norm {norm:.3g} where {self.norm:.3g} is allowed")
+            raise WireError(f"an update of norm {norm:.3g}, but {self.norm:.3g} is allowed")
 
     def fit(self, update: SparseUpdate) -> SparseUpdate:
-        """The update within `entries` and `norm`: its largest entries, and what is sent whole if it fits, scaled."""
+        """The update within `entries` and `norm`: its largest entries, and parts sent whole if they fit; scaled."""
         if self.entries is not None and len(update) > self.entries:
             whole = update.whole if update.whole <= self.entries else 0
             head = len(update) - whole
@@ -93,9 +93,9 @@ class Limits:
             kept = np.concatenate([np.sort(largest), np.arange(head, len(update))])
             update = SparseUpdate(update.dim, update.indices[kept], update.values[kept], whole)
         if self.norm is not None and (norm := norm_of(update)) > self.norm:
-            scale = float(np.float32(self.norm / norm * (1 - 1e-6)))  # rounding must not lead beyond it again
+            scale = float(np.float32(self.norm / norm * (1 - 1e-6)))  # so that rounding does not exceed the limit again
             scaled = update.scaled(scale)
-            while norm_of(scaled) > self.norm:  # roundings of numbers near float32's smallest are larger
+            while norm_of(scaled) > self.norm:  # near float32's smallest numbers, rounding errors are larger
                 scale *= 0.5
                 scaled = update.scaled(scale)
             update = scaled
@@ -106,5 +106,5 @@ NO_LIMITS = Limits()
 
 
 def norm_of(update: SparseUpdate) -> float:
-    """Euclidean."""
+    """The Euclidean norm."""
     return float(np.linalg.norm(update.values.astype(np.float64)))

@@ -1,8 +1,8 @@
-"""The virtual clock: how long a run would take over given links, from the bytes that it really sent.
+"""The virtual clock: how long a run would take over given links, computed from the bytes that it really sent.
 
 A synchronous round lasts as long as its slowest client: latency, its download, its compute time, latency, its upload.
-The server waits for every client that it sent the model to, whether the upload counts or not. It does not wait for a
-client that it could not reach. The server's own time is not counted.
+The server waits for every client to which it sent the model, also if the upload does not count. It does not wait for
+clients that it could not reach. The server's own time is not counted.
 """
 
 import math
@@ -14,7 +14,10 @@ from gammafl.federated.records import Summary
 
 
 def round_seconds(links: Links, round_number: int, down_bytes: Mapping[int, int], up_bytes: Mapping[int, int]) -> float:
-    """Seconds of a round, counted from 1. `down_bytes` has the clients that were reached, `up_bytes` what they made.
+    """Seconds of round `round_number`; the first round is 1.
+
+    down_bytes   client → bytes that it was sent, for clients that were reached
+    up_bytes     client → bytes of the upload that it made
 
     >>> from gammafl.config.link import Link
     >>> round_seconds(Link.parse("1 Mbit/s"), 1, {0: 125_000, 1: 125_000}, {0: 250_000, 1: 125})
@@ -27,7 +30,7 @@ def round_seconds(links: Links, round_number: int, down_bytes: Mapping[int, int]
 
 
 def seconds_to(curve: Iterable[tuple[float, float]], target: float, higher_is_better: bool = True) -> float | None:
-    """The seconds of the first (seconds, metric) that reaches `target`; None if none does.
+    """The seconds of the first pair (seconds, metric) that reaches `target`; None if none does.
 
     >>> seconds_to([(10.0, 0.5), (20.0, 0.8)], 0.75), seconds_to([(10.0, 0.5)], 0.9)
     (20.0, None)
@@ -36,7 +39,7 @@ def seconds_to(curve: Iterable[tuple[float, float]], target: float, higher_is_be
 
 
 def within(reached: float, higher_is_better: bool = True, share: float = 0.01) -> float:
-    """A target for `seconds_to`: within 1% of what another run `reached`.
+    """A target for `seconds_to`: within 1% of the metric that another run `reached`.
 
     >>> within(80.0), within(80.0, higher_is_better=False)
     (79.2, 80.8)
@@ -45,21 +48,20 @@ def within(reached: float, higher_is_better: bool = True, share: float = 0.01) -
 
 
 def measured_compute(summary: Summary) -> float:
-    """Seconds that a client of the run computed in a round, training and compression, as this machine measured it.
+    """Seconds that a client of the run computed per round, for training and compression, measured on this machine.
 
-    It is a mean over all clients and rounds. Run with `threads=1`: clients that train side by side share the time. No
-    run takes it for its own clock, which would then differ from machine to machine; give it to the next one as
+    It is a mean over all clients and rounds. Run with `threads=1`, since clients that train in parallel share the time.
+    A run does not use it for its own clock, which would then differ between machines. Give it to the next run as
     `Link(…, compute_seconds=…)`.
     """
     return (summary.training_seconds + summary.compression_seconds) / (summary.rounds * summary.participants)
 
 
 def break_even(saved_bytes: float, extra_seconds: float) -> float:
-    """The speed in bits a second above which compression does not pay: what it saves then takes less time to send
-    than it takes to compress.
+    """The link speed in bits per second above which compression costs more time than it saves.
 
-    saved_bytes     that a client need not send in a round
-    extra_seconds   that a round takes longer by compressing and decoding; infinite speed where it takes none
+    saved_bytes     the bytes per round that a client saves
+    extra_seconds   the time per round for compressing and decoding; if it is 0, the speed is infinite
 
     >>> break_even(saved_bytes=800_000, extra_seconds=0.016)
     400000000.0

@@ -1,6 +1,6 @@
-"""Models as users have them, a vector, a dict of arrays or tensors, a torch module, and the one flat vector.
+"""Converts models to one flat vector and back: a vector, a dict of arrays or tensors, or a torch module.
 
-Nothing here needs torch: a tensor is whatever has `detach`, a module whatever has `state_dict`.
+Nothing here imports torch: every object with `detach` counts as a tensor, every object with `state_dict` as a module.
 """
 
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ from gammafl.core.inputs import floats_of
 from gammafl.core.layout import Layout
 
 WHOLE = ("*running_mean", "*running_var")
-"""Running statistics: averages, not steps, so that they are sent whole and never thresholded."""
+"""Running statistics. They are averages, not sums of steps: they are sent whole and never thresholded."""
 
 
 def layout_like(like: Any) -> Layout:
-    """The layout of a model: of a module, a dict of tensors, a vector, or a number of elements.
+    """The layout of a model: a module, a dict of tensors, a vector, or a number of elements.
 
-    Tensors of whole numbers, such as batch counters, are left out: they stay as each side has them. Tensors that share
-    their memory are one.
+    Tensors of whole numbers, such as batch counters, are left out: they are not sent. Tensors that share their memory
+    count as one.
     """
     if isinstance(like, Layout):
         return like
@@ -37,7 +37,7 @@ def layout_like(like: Any) -> Layout:
     shapes, seen = {}, set()
     for name, tensor in _tensors(like).items():
         memory = _memory(tensor)
-        if memory is None or memory not in seen:  # of tied tensors the first: they are one
+        if memory is None or memory not in seen:  # of tied tensors, only the first
             shapes[name] = tuple(tensor.shape)
             seen.add(memory)
     require(bool(shapes), "the model has no tensors of floating-point numbers")
@@ -46,7 +46,7 @@ def layout_like(like: Any) -> Layout:
 
 
 def flatten(model: Any, layout: Layout, whose: str, place: Place = HOST_MEMORY) -> Vector:
-    """A new float32 vector, in `place`, of what `model` holds; an error that names `whose` model does not fit."""
+    """A new float32 vector in `place` with the elements of `model`. `whose` names the model in errors."""
     if not _is_named(model):
         held = vector_on(model, whose) if is_on_device(model) else floats_of(model, whose)
         require(held.size == layout.dim, f"{whose} has {held.size} elements, not {layout.dim}")
@@ -64,7 +64,7 @@ def flatten(model: Any, layout: Layout, whose: str, place: Place = HOST_MEMORY) 
 
 
 def unflatten(vector: Any, layout: Layout, like: Any) -> Any:
-    """`vector` in the form of the model `like`: by name for a dict or a module; tensors where it is on a device."""
+    """`vector` in the form of the model `like`: a dict for a dict or a module; tensors if `vector` is on a device."""
     if not isinstance(vector, DeviceVector):
         return layout.split(vector) if _is_named(like) else vector
     parts = vector.tensors(layout.shapes.values())
@@ -72,12 +72,12 @@ def unflatten(vector: Any, layout: Layout, like: Any) -> Any:
 
 
 def has_tensors(model: Any) -> bool:
-    """Whether it is a model, and not just a description of one."""
+    """Whether `model` holds elements, and is not only their number."""
     return _is_named(model) or is_on_device(model)
 
 
 def tensors_of(model: Any) -> list[Any]:
-    """The parts of a model, or the one that it is."""
+    """The tensors of a model; for a vector, the vector itself."""
     return list(_tensors(model).values()) if _is_named(model) else [model]
 
 
@@ -92,12 +92,12 @@ def write_back(vector: Any, model: Any, layout: Layout) -> None:
 
 
 def require_writable(model: Any, layout: Layout) -> None:
-    """Refuses a model that `write_back` could not change as a whole."""
+    """Refuses a model if `write_back` can't write all its parts."""
     for tensor, _ in _targets(model, layout, np.empty(layout.dim, np.float32)):
         is_array = isinstance(tensor, np.ndarray) and tensor.flags.writeable
         if not (is_array or hasattr(tensor, "detach")) or "float" not in str(tensor.dtype):
             raise InputError(
-                "the model must be of arrays or tensors of floats that can be changed in place; one part is a"
+                "the model must consist of arrays or tensors of floats that can be changed in place; one part is a"
                 f" {type(tensor).__name__}" + (" that can't be written" if isinstance(tensor, np.ndarray) else "")
             )
 
@@ -109,7 +109,7 @@ def _targets(model: Any, layout: Layout, vector: Vector) -> list[tuple[Any, Vect
 
 
 def _parts(model: Any, layout: Layout) -> list[Any]:
-    """What the model holds of each tensor of the layout."""
+    """The model's tensors, in the order of the layout."""
     if not _is_named(model):
         return [model]
     tensors = _tensors(model)
@@ -117,7 +117,7 @@ def _parts(model: Any, layout: Layout) -> list[Any]:
 
 
 def _memory(tensor: Any) -> tuple[Any, ...] | None:
-    """Where a tensor lies; the same for tensors that are tied. None where that can't be told."""
+    """An identifier of a tensor's memory, the same for tied tensors; None if it is not known."""
     if isinstance(tensor, np.ndarray):
         return tensor.__array_interface__["data"][0], tensor.shape, tensor.strides
     try:
@@ -138,7 +138,7 @@ def _tensors(model: Any) -> dict[str, Any]:
         kind = str(getattr(tensor, "dtype", type(tensor).__name__))
         known = hasattr(tensor, "dtype") and ("float" in kind or "int" in kind or "bool" in kind)
         require(
-            known, f"{name!r} is {kind}; a model is of arrays or tensors of floats, and of whole numbers beside them"
+            known, f"{name!r} is {kind}; a model has arrays or tensors of floats, and may have some of whole numbers"
         )
     return {name: tensor for name, tensor in named.items() if "float" in str(tensor.dtype)}
 

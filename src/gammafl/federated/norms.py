@@ -1,16 +1,16 @@
-"""A bound on the norm of uploads that the server learns from the run: the median of what clients send, times a factor.
+"""A bound on the norm of uploads that the server learns: the median norm of the clients' uploads, times a factor.
 
-So nobody has to know beforehand how large updates are (`Limits.learnt_norm`). Rules that make it hard to fool:
+So the user need not know how large updates are (`Limits.learnt_norm`). These rules make the bound hard to manipulate:
 
-- Only uploads that counted, of rounds that are closed, are looked at. None of them was beyond the bound of its round:
-  the bound grows by no more than the factor in a round.
-- Each address has one voice, the norm of its last upload, however often it sends. Fewer than half of the clients so
-  never lift the bound above the factor times what another client sends.
-- Offers name the bound, and a client keeps within it: the rest of its update waits in its memory. An honest client is
-  not refused, and as long as most of them have more to send than they may, the bound grows.
+- It uses only uploads that counted, in finished rounds. None of them exceeded the bound of its round: so the bound
+  grows at most by the factor per round.
+- Each address has one voice, the norm of its last upload, even if it sends often. So a minority of the clients can't
+  lift the bound above the factor times another client's norm.
+- Offers tell the bound, and a client keeps to it: the rest of its update stays in its memory. An honest client is not
+  refused. While most clients have more to send than the bound allows, the bound grows.
 
-Before the bound is known (the warm-up) a round is its own measure: what is far beyond the median of the round does not
-count, and returns to its client.
+During the warm-up, before the bound is known, an upload far above the median of its own round does not count, and
+returns to its client.
 """
 
 from collections.abc import Mapping
@@ -27,26 +27,26 @@ from gammafl.federated.receipts import Address
 from gammafl.files.reading import Count, Facts, checked
 
 WARM_UP = 5
-"""Rounds with uploads before there is a bound."""
+"""The number of rounds with uploads before there is a bound."""
 
 VOICES = 3
-"""Addresses that must be known for it: the median of two is half of one's own."""
+"""The least number of addresses for a bound. With two, each client would make half of the median itself."""
 
 ROUNDS, ENOUGH = 100, 100
-"""Norms of so many rounds are remembered; fewer, if they are of so many addresses. Always of whole rounds: who is last
-in a round has no advantage."""
+"""Norms of the last ROUNDS rounds are kept, or of fewer rounds if they have ENOUGH addresses. Only whole rounds are
+dropped: the order inside a round gives no advantage."""
 
 WILD = 2.0
-"""In the warm-up an upload may be so many times larger than later: who is refused by mistake only waits."""
+"""In the warm-up, the bound is this many times larger. A client that is refused by mistake only has to wait."""
 
 SMALLEST = 1e-30
-"""No bound is lower, or what is scaled down to it would be nothing in float32, and the bound would never grow again."""
+"""The smallest bound. Uploads scaled down to a lower one would be zero in float32, and it could never grow again."""
 
 Size = Annotated[float, Field(ge=0)]
 
 
 class Voice(Facts):
-    """The last upload of an address that was not empty: its round and its norm."""
+    """The round and the norm of an address's last upload that was not empty."""
 
     address: int | str
     round: Count
@@ -54,19 +54,19 @@ class Voice(Facts):
 
 
 class NormsState(Facts):
-    """What is remembered, as it is stored."""
+    """The state in a file."""
 
     rounds: Count = 0
-    """How many are closed."""
+    """How many rounds are finished."""
 
     counted: Count = 0
-    """Of them, those with uploads."""
+    """How many of them had uploads."""
 
     voices: list[Voice] = Field(default_factory=list)
 
 
 class LearntNorm:
-    """The bound of the open round, where `limits` ask for one.
+    """The bound of the open round, if `limits` ask for one.
 
     >>> norms = LearntNorm(Limits(learnt_norm=4.0))
     >>> for _ in range(WARM_UP):
@@ -83,20 +83,20 @@ class LearntNorm:
 
     @property
     def bound(self) -> float | None:
-        """What the norm of an upload may be in the open round; None where nothing is known, or none is asked for."""
+        """The largest norm in the open round; None if it is not known yet, or if no bound is asked for."""
         if self._factor is None or self._counted < WARM_UP or len(self._last) < VOICES:
             return None
         return max(SMALLEST, self._factor * median(norm for _, norm in self._last.values()))
 
     def within(self, limits: Limits) -> Limits:
-        """`limits` of the open round."""
+        """`limits` with the bound of the open round."""
         bound = self.bound
         if bound is None:
             return limits
         return replace(limits, norm=bound if limits.norm is None else min(bound, limits.norm))
 
     def outliers(self, uploads: Mapping[Address, SparseUpdate]) -> dict[Address, str]:
-        """Which uploads of a round must not count, and why. After the warm-up none: clients know the bound."""
+        """Uploads of a round that must not count, with reasons. None after the warm-up, when clients know the bound."""
         if self._factor is None or self.bound is not None:
             return {}
         norms = _norms(uploads)
@@ -105,13 +105,13 @@ class LearntNorm:
             return {}
         most = max(SMALLEST, WILD * self._factor * median(sent))
         return {
-            address: f"an update of norm {norm:.3g} where the median of the round is {median(sent):.3g}"
+            address: f"an update of norm {norm:.3g}, but the median of the round is {median(sent):.3g}"
             for address, norm in norms.items()
             if norm > most
         }
 
     def observe(self, uploads: Mapping[Address, SparseUpdate]) -> None:
-        """A round is closed, and these uploads counted."""
+        """Takes the uploads that counted in a round."""
         if self._factor is None:
             return
         self._rounds += 1
@@ -122,21 +122,21 @@ class LearntNorm:
         self._last = {address: one for address, one in self._last.items() if one[0] >= oldest}
 
     def observe_more(self, uploads: Mapping[Address, SparseUpdate]) -> None:
-        """These uploads of the round that was closed last counted too."""
+        """Takes further uploads that counted in the last finished round."""
         if self._factor is not None:
             self._last |= {address: (self._rounds, norm) for address, norm in _norms(uploads).items()}
 
     def state(self) -> dict[str, Any] | None:
-        """What must outlive the process, as plain values; None where no bound is asked for."""
+        """The state to store, as plain values; None if no bound is asked for."""
         if self._factor is None:
             return None
         voices = [{"address": who, "round": number, "norm": norm} for who, (number, norm) in self._last.items()]
         return {"rounds": self._rounds, "counted": self._counted, "voices": voices}
 
     def restore(self, saved: Mapping[str, Any] | None) -> None:
-        """The bound that `state` was taken of."""
+        """Sets the state that `state` returned."""
         if (saved is None) == (self._factor is not None):
-            raise InputError("the stored norms are of other limits")
+            raise InputError("the stored norms belong to other limits")
         if saved is None:
             return
         try:
@@ -148,6 +148,6 @@ class LearntNorm:
 
 
 def _norms(uploads: Mapping[Address, SparseUpdate]) -> dict[Address, float]:
-    """Of those that say anything of the size of updates: not of empty ones."""
+    """Address → norm of its upload, without empty ones."""
     norms = {address: norm_of(update) for address, update in uploads.items()}
     return {address: norm for address, norm in norms.items() if norm > 0}

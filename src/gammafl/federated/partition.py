@@ -12,11 +12,11 @@ from gammafl.federated.task import SampleFacts
 Shards = list[NDArray[np.int64]]
 Labels = NDArray[np.integer]
 Scheme = Callable[[int, int, int, np.random.Generator], NDArray[np.bool_]]
-"""(clients, classes, classes of a client, generator) → whether a client, a row, holds a label, a column."""
+"""(clients, classes, classes of a client, generator) → a table: whether client (row) holds label (column)."""
 
 
 def split(facts: SampleFacts, clients: int, settings: Partition, rng: np.random.Generator) -> Shards:
-    """The rows of each client, sorted; every client holds at least one."""
+    """The row numbers of each client, sorted. Every client holds at least one."""
     require(clients <= len(facts), f"{len(facts)} samples are too few for {clients} clients")
     if isinstance(settings, LabelPartition):
         shards = by_labels(_needed(facts.labels, "labels"), clients, settings.classes, SCHEMES[settings.scheme], rng)
@@ -34,12 +34,12 @@ def split(facts: SampleFacts, clients: int, settings: Partition, rng: np.random.
 
 
 def by_labels(labels: Labels, clients: int, per_client: int, choose: Scheme, rng: np.random.Generator) -> Shards:
-    """#C=k: `per_client` labels each; a label's samples are dealt evenly to the clients that hold it.
+    """#C=k: each client holds `per_client` labels. A label's samples are divided evenly among the clients that hold it.
 
-    NIID-Bench: client i holds label i mod C and k−1 others at random, so sizes differ. Equal: holders are
-    spread evenly over the labels, so that clients hold equally many samples of a balanced data set where n·k is a
-    multiple of the number of labels. Cyclic: client i holds the labels i … i+k−1 mod C, and equally many samples of a
-    balanced data set where n is a multiple of C.
+    NIID-Bench: client i holds the label i mod C and k−1 others at random, so sizes differ. Equal: each label has about
+    the same number of clients; in a balanced data set, clients have equally many samples if n·k is a multiple of the
+    number of labels. Cyclic: client i holds the labels i … i+k−1 mod C; in a balanced data set, clients have equally
+    many samples if n is a multiple of C.
     """
     classes = np.unique(labels)
     require(
@@ -50,7 +50,7 @@ def by_labels(labels: Labels, clients: int, per_client: int, choose: Scheme, rng
     nobody = classes[~held.any(0)]
     require(
         len(nobody) == 0,
-        f"nobody would hold the label(s) {nobody.tolist()}: use more clients or a larger partition.classes",
+        f"no client would hold the label(s) {nobody.tolist()}: use more clients or a larger partition.classes",
     )
     shards: list[list[NDArray[np.int64]]] = [[] for _ in range(clients)]
     for label, value in enumerate(classes):
@@ -72,7 +72,7 @@ def _niid_bench_labels(clients: int, classes: int, per_client: int, rng: np.rand
 
 
 def _balanced_labels(clients: int, classes: int, per_client: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Each client takes the labels with the fewest holders so far, ties at random."""
+    """Each client takes the labels that the fewest clients hold so far; equal ones at random."""
     held = np.zeros((clients, classes), np.bool_)
     for client in rng.permutation(clients):
         rarest = np.lexsort((rng.random(classes), held.sum(0)))[:per_client]
@@ -99,7 +99,7 @@ def _needed(fact: Labels | None, name: str) -> Labels:
 
 
 def contiguous(facts: SampleFacts, clients: int) -> Shards:
-    """Neighbouring samples together, in shares of about equal size."""
+    """Each client gets consecutive samples, about equally many."""
     sizes = np.ones(len(facts), np.int64) if facts.sizes is None else facts.sizes
     middles = np.cumsum(sizes) - sizes / 2
     holders = np.minimum((middles * clients / sizes.sum()).astype(np.int64), clients - 1)
@@ -107,9 +107,9 @@ def contiguous(facts: SampleFacts, clients: int) -> Shards:
 
 
 def by_groups(groups: Labels, clients: int, rng: np.random.Generator) -> Shards:
-    """Each group's samples dealt to as many clients as every other group's, ±1, the first groups to more.
+    """Divides each group's samples among equally many clients, ±1; the first groups among one more.
 
-    Where there are more groups than clients, a client gets neighbouring groups as a whole.
+    If there are more groups than clients, a client gets several consecutive groups as a whole.
     """
     names = np.unique(groups)
     if clients < len(names):
@@ -121,7 +121,7 @@ def by_groups(groups: Labels, clients: int, rng: np.random.Generator) -> Shards:
 
 
 def by_dirichlet(labels: Labels, clients: int, concentration: float, rng: np.random.Generator) -> Shards:
-    """Each label's samples in shares drawn from Dirichlet(concentration); drawn again while a client is empty."""
+    """Divides each label's samples by shares from Dirichlet(concentration). Draws again if a client has none."""
     for _ in range(1000):
         shards: list[list[NDArray[np.int64]]] = [[] for _ in range(clients)]
         for value in np.unique(labels):

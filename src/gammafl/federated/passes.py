@@ -1,6 +1,6 @@
-"""Passes over a client's samples, for `sampler = "epochs"`: each sample once before any comes again.
+"""Passes over a client's samples, for `sampler = "epochs"`: all samples once, before any sample comes again.
 
-Where a pass stands follows from how many rounds the client took part in before, so there is no iterator to save.
+The position in a pass follows from the number of earlier rounds of the client. So there is no iterator to store.
 """
 
 from collections.abc import Sequence
@@ -12,11 +12,12 @@ from gammafl.federated.batch_draws import Generator, Integers, Streams
 
 
 class Passes(Streams):
-    """Streams whose rows come from passes; what else is random, as in `Streams`.
+    """Streams whose rows come from passes; other random numbers are as in `Streams`.
 
-    `before` are the rounds that each client took part in so far. All of a run's rounds use equally many samples.
-    A pass is in an order of its own, or with `fixed` in that of the client's first one. A batch goes over the end of a
-    pass into the next, so that all are of one size.
+    before   how many rounds each client took part in before. All rounds of a run use equally many samples
+    fixed    whether all passes of a client have the same order; otherwise each has its own
+
+    A batch may continue from the end of a pass into the next one. So all batches have the same size.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class Passes(Streams):
         return self._rows(number, below, size), self[number]
 
     def _rows(self, number: int, below: int, size: int) -> Integers:
-        """The next `size` of the passes over the numbers below `below`."""
+        """The next `size` numbers from passes over the numbers below `below`."""
         first = int(self._before[number]) * size
         passes = range(first // below, -(-(first + size) // below))
         rows = np.concatenate([self._order(number, one, below) for one in passes])

@@ -1,4 +1,4 @@
-"""A run, resolved: the task, the method and the numbers that the round loop needs."""
+"""The plan of a run: the task, the method and the numbers that the round loop needs."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,7 +32,7 @@ NO_SERVER_OPTIMIZER = NoServerOptimizer()
 
 @dataclass(frozen=True)
 class Plan:
-    """Algorithm 1's inputs: T, E, |S|, γ_t and C, with the seed and how to look at what comes out."""
+    """The inputs of Algorithm 1, T, E, |S|, γ_t and C, with the seed and the settings for evaluation."""
 
     task: Task
     method: Method
@@ -51,7 +51,7 @@ class Plan:
     server_optimizer: ServerOptimizer = NO_SERVER_OPTIMIZER
     downlink: Way = "full"
     link: Links | None = None
-    """For the virtual clock."""
+    """The links of the virtual clock."""
     budgets: Budgets = NO_BUDGETS
     privacy: Privacy | None = None
 
@@ -64,12 +64,12 @@ class Plan:
         )
         require(
             self.weights == "normalized" or not self.task.statistics,
-            "statistics that travel are averaged, so the weights must sum to 1: use weights='normalized'",
+            "running statistics are averaged, so the weights must sum to 1: use weights='normalized'",
         )
         check_way(self.downlink)
         require(
             1 <= self.participants <= self.clients,
-            f"{self.participants} participants a round of {self.clients} clients",
+            f"{self.participants} participants per round, but there are {self.clients} clients",
         )
         if self.link is not None:
             self.link.require_clients(self.clients)
@@ -82,7 +82,7 @@ class Plan:
         )
         for limits in (self.limits, *self.own_limits.values()):
             require_possible(self.method, self.layout, limits, self.positions)
-        self.allowance  # noqa: B018 - a budget that can't be met shows here
+        self.allowance  # noqa: B018 - raises an error now if the budget can't be met
 
     @cached_property
     def layout(self) -> Layout:
@@ -98,29 +98,29 @@ class Plan:
 
     @cached_property
     def limits(self) -> Limits:
-        """What any client's upload may be at the most."""
+        """The limits for the uploads of all clients."""
         return limits_with(self.privacy, limits_of(self.budgets.all, self.upload_limits))
 
     @cached_property
     def own_limits(self) -> dict[int, Limits]:
-        """The same of clients with a budget of their own."""
+        """Client → its limits, for clients with their own budget."""
         limits = limits_with(self.privacy, self.upload_limits)
         return {client: limits_of(self.budgets.of_client(client), limits) for client in self.budgets.own}
 
     @cached_property
     def allowance(self) -> Allowance | None:
-        """The run's bytes, where it has a budget."""
+        """The run's bytes; None without a budget."""
         form = MessageForm.of(self.method, self.layout, self.positions)
         return Allowance.of(self.budgets.all, self.schedule, self.rounds, form, self.participants)
 
     def moment(self, round_number: int, scale: float, keep: float | None = None) -> Moment:
-        """The end of a round, as the method sees it; `scale` is what its level has found, `keep` what a budget says."""
+        """The end of a round, as the method sees it. The level sets `scale`; a budget sets `keep`."""
         step = self.method.step(self.schedule, round_number, self.local_steps, scale)
         return self.schedule.moment((round_number + 1) * self.local_steps, scale, self.layout, keep=keep, step=step)
 
     def moment_down(self, round_number: int) -> Moment:
-        """The beginning of a round, as the method of the way down sees it."""
-        key = key_of(self.seed, round_number, self.clients)  # of nobody who uploads
+        """The beginning of a round, as the downlink's method sees it."""
+        key = key_of(self.seed, round_number, self.clients)  # the number of no client
         return self.schedule.moment(round_number * self.local_steps, self._scale_down, self.layout, key)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What a run gives its user: a record of each round (rounds.jsonl) and a summary (summary.json)."""
+"""The results of a run: a record of each round (rounds.jsonl) and a summary (summary.json)."""
 
 from html import escape
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -9,32 +9,32 @@ from gammafl.federated.units import show_bytes, show_duration, show_metric
 from gammafl.files.reading import Count, Facts
 
 LONG_NAME = 120
-"""Letters of a method's name that are shown."""
+"""The most letters of a method's name that are shown."""
 
 
 class Product(Facts):
-    """What a run gives its user, as attributes; the same fields are the keys of a JSON object.
+    """A result of a run. The attributes are the keys of a JSON object.
 
-    A new field needs a default, so that files of earlier versions can still be read. Fields of later versions are kept.
+    A new field needs a default, so that files of earlier versions stay readable. Fields of later versions are kept.
     """
 
     model_config = ConfigDict(extra="allow", allow_inf_nan=True)
 
     def table(self) -> dict[str, Any]:
-        """The fields by name, as they are written to a file."""
+        """Name → value of the fields that are written to a file."""
         return self.model_dump()
 
-    if not TYPE_CHECKING:  # a type checker finds these mistakes itself
+    if not TYPE_CHECKING:  # a type checker finds these mistakes without this
 
         def __getitem__(self, key: str) -> NoReturn:
-            raise TypeError(f"a {type(self).__name__} has attributes: write .{key} for [{key!r}]")
+            raise TypeError(f"a {type(self).__name__} has attributes: write .{key}, not [{key!r}]")
 
         def __contains__(self, key: str) -> NoReturn:
-            raise TypeError(f"a {type(self).__name__} has attributes: write .{key} is not None for {key!r} in it")
+            raise TypeError(f"a {type(self).__name__} has attributes: write .{key} is not None, not {key!r} in it")
 
 
 class RoundRecord(Product):
-    """What happened in a round. Nothing in it depends on the clock: a resumed run writes the same.
+    """A finished round. No field depends on the clock: a resumed run writes the same.
 
     >>> record = RoundRecord(round=1, iteration=5, participants=[0, 3], train_loss=2.3, kept=10, uplink_bytes=65)
     >>> record.kept, record.evaluated
@@ -42,7 +42,7 @@ class RoundRecord(Product):
     """
 
     round: Count
-    """Counted from 1."""
+    """The number of the round, counted from 1."""
 
     iteration: Count
     """t at the end of the round."""
@@ -51,7 +51,7 @@ class RoundRecord(Product):
     """The clients that were picked."""
 
     train_loss: float | None
-    """The mean over the clients whose upload came; None if none came."""
+    """The mean training loss of the clients whose upload arrived; None if none arrived."""
 
     kept: Count
     """Entries of all uploads that counted."""
@@ -63,47 +63,47 @@ class RoundRecord(Product):
     """Client → why its upload was refused."""
 
     downlink_bytes: Count = 0
-    """Bytes of what the participants were sent of the model."""
+    """Bytes of the model, or of its changes, that the participants were sent."""
 
     link_seconds: float | None = None
-    """On the virtual clock at the end of the round, from the beginning of the run; None where no link was given."""
+    """Seconds on the virtual clock from the beginning of the run to the end of the round; None without a link."""
 
     missing: Count = 0
-    """Participants whose upload did not count: it did not come, or was refused."""
+    """Participants whose upload did not count: it did not arrive, or was refused."""
 
     capped: Count = 0
-    """Uploads that counted and were cut to a budget: what had no room comes later."""
+    """Uploads that counted and were cut to a budget. The rest is sent later."""
 
     norm_limit: float | None = None
-    """What the norm of an upload could be, where the server learns that; None before it knows."""
+    """The bound on the norm, if the server learns one; None before it is known."""
 
     warnings: list[str] = Field([])
-    """What is wrong with the training, and what helps; each is said once."""
+    """What is wrong with the training, and what helps. Each warning comes once."""
 
     loss: float | None = None
-    """Of the model that clients hold, on the test set, if this round ended with an evaluation."""
+    """The test loss of the model that clients hold, if the round ended with an evaluation."""
 
     metric: float | None = None
     averaged_loss: float | None = None
-    """Of the averaged model, where there is one."""
+    """The test loss of the averaged model, if there is one."""
 
     averaged_metric: float | None = None
     metrics: dict[str, float] = Field({})
-    """Further metrics by name, where the task has some."""
+    """Name → further metric, if the task has some."""
 
     averaged_metrics: dict[str, float] = Field({})
     server_loss: float | None = None
-    """Of the server's own model, where clients hold another one: it has also what they were not sent yet."""
+    """The test loss of the server's own model, if clients hold another one, without the part not sent yet."""
 
     server_metric: float | None = None
     view_distance: float | None = None
-    """‖x − y‖/‖x‖ of the server's model and what clients hold."""
+    """‖x − y‖/‖x‖ of the server's model x and the model y that clients hold."""
 
     @model_validator(mode="after")
     def _whole_evaluations(self) -> "RoundRecord":
         both = (self.loss is None) == (self.metric is None)
         if not both or (self.averaged_loss is None) != (self.averaged_metric is None):
-            raise ValueError("an evaluation has a loss and a metric")
+            raise ValueError("an evaluation needs both a loss and a metric")
         return self
 
     @property
@@ -112,7 +112,7 @@ class RoundRecord(Product):
         return self.metric is not None
 
     def table(self) -> dict[str, Any]:
-        """What is not as in a usual round without evaluation is written, nothing else."""
+        """The fields that differ from a usual round without evaluation."""
         return self.model_dump(exclude_defaults=True)
 
     def __repr__(self) -> str:
@@ -120,10 +120,10 @@ class RoundRecord(Product):
 
 
 class Summary(Product):
-    """What a run came to.
+    """The results of a run.
 
-    Sizes are in bytes; `*_per_client` is what a client sends that takes part in every round. Sizes are of the messages
-    as they were sent, with one exception: `value_bytes_per_client` counts the kept values and no positions, as the
+    Sizes are in bytes and measured on the messages that were sent. `*_per_client` is the size for a client that takes
+    part in every round. One exception: `value_bytes_per_client` counts only the kept values, without positions, as the
     paper's tables do.
     """
 
@@ -135,13 +135,13 @@ class Summary(Product):
     rounds: Count
     clients: Count
     participants: Count
-    """Clients that a round picks."""
+    """How many clients a round picks."""
 
     metric: str
-    """What `final`, `last_mean`, `best` and `averaged` are: "accuracy", "perplexity", …"""
+    """The name of the metric in `final`, `last_mean`, `best` and `averaged`: "accuracy", "perplexity", …"""
 
     higher_is_better: bool | None = None
-    """Of the metric; None in summaries of before version 0.2."""
+    """Whether a higher metric is better; None in summaries from before version 0.2."""
 
     final: float
     last_mean: float
@@ -149,22 +149,22 @@ class Summary(Product):
 
     last_count: Count
     best: float
-    """The best of all `evaluations`. It is picked on the test set."""
+    """The best of all `evaluations`. Note that it is chosen on the test set."""
 
     evaluations: Count | None = None
     stopped: str | None = None
-    """Why a callback ended the run; then `rounds` and `iterations` are what was run, of `planned_rounds`."""
+    """Why a callback ended the run early. Then `rounds` and `iterations` were run, of `planned_rounds`."""
 
     planned_rounds: Count | None = None
     averaged: float | None
     """The metric of the averaged model; None if there is none."""
 
     metrics: dict[str, float] = Field({})
-    """The last evaluation by further metrics, where the task has some."""
+    """Name → further metric of the last evaluation, if the task has some."""
 
     averaged_metrics: dict[str, float] = Field({})
     server: float | None = None
-    """The last metric of the server's own model, where clients hold another one."""
+    """The last metric of the server's own model, if clients hold another one."""
 
     final_loss: float
     averaged_loss: float | None
@@ -175,21 +175,21 @@ class Summary(Product):
     downlink_bytes: Count = 0
     downlink_bytes_per_client: float = 0.0
     link_seconds: float | None = None
-    """What the run took on the virtual clock (docs/link.md); None where no link was given."""
+    """The run's seconds on the virtual clock (docs/link.md); None without a link."""
 
     value_bytes_per_client: float
     dense_bytes_per_client: Count
     """What a client would send without compression."""
 
     epsilon: float | None = None
-    """ε at `delta` of a client that was asked in every round; None where the run has no differential privacy."""
+    """ε at δ = `delta`, for a client that was asked in every round; None without differential privacy."""
 
     delta: float | None = None
     refused_uploads: Count
     missing_uploads: Count
     wall_seconds: float = Field(gt=0)
     setup_seconds: float = 0.0
-    """This and the following are parts of `wall_seconds`."""
+    """This and the following `*_seconds` are parts of `wall_seconds`."""
 
     sampling_seconds: float = 0.0
     training_seconds: float = 0.0
@@ -200,13 +200,13 @@ class Summary(Product):
     peak_memory_bytes: Count = 0
 
     def table(self) -> dict[str, Any]:
-        """Further metrics, seconds on a link, privacy, and an early end, are written where there are some."""
+        """Name → value. Fields for further metrics, a link, privacy and an early end are left out if not used."""
         fields = {name: value for name, value in self.model_dump().items() if value != {}}
         optional = ("higher_is_better", "link_seconds", "epsilon", "delta", "stopped", "planned_rounds")
         return {name: value for name, value in fields.items() if value is not None or name not in optional}
 
     def essentials(self) -> dict[str, str]:
-        """What one wants to see first, as text."""
+        """The most important results, as text."""
         metric, method = self.metric, self.method
         averaged = {} if self.averaged is None else {f"averaged {metric}": show_metric(metric, self.averaged)}
         of_dense = 100 * self.uplink_bytes_per_client / self.dense_bytes_per_client

@@ -1,4 +1,4 @@
-"""The memory of each client that ever took part; on disk what a budget leaves no room for."""
+"""The memories of all clients that ever took part; on disk if they do not fit into the RAM budget."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from gammafl.federated.client import Outbox
 from gammafl.files import private_files
 
 FILE_BYTES = 1 << 28
-"""The most that a scratch file of short residuals holds: a process may have thousands of files open, not millions."""
+"""The size of a scratch file that holds several short residuals: a process can't have millions of open files."""
 
 
 @dataclass
@@ -31,11 +31,11 @@ class Room:
 
 
 class ResidualStore:
-    """Client → its outbox, made when the client first takes part.
+    """Client → its outbox, made when the client takes part for the first time.
 
-    The first residuals are on a device, as far as there is room `on_device`. The next ones that fit into `budget_bytes`
-    are held in memory, further ones in files of `folder` that are mapped into memory. The files are scratch: what
-    outlives a process is the checkpoint.
+    The first residuals are on a device, as many as fit `on_device`. The next ones are in RAM, as many as fit into
+    `budget_bytes`. All others are in files in `folder`, mapped into memory. These files are temporary: only the
+    checkpoint is used after a restart.
     """
 
     def __init__(
@@ -52,23 +52,23 @@ class ResidualStore:
         self.folder = folder
         self.on_device = on_device or Room()
         self.lost: dict[int, SparseUpdate] = {}
-        """The last upload of each client whose last upload did not count; its residual holds it again."""
+        """Client → its last upload, if that did not count. The client's residual holds it again."""
 
         self.paces: dict[int, Pace] = {}
-        """Of each client that has a rate and made an upload."""
+        """Client → its pace, for clients with a rate that made an upload."""
 
         self._outboxes: dict[int, Outbox] = {}
         self._files, self._count = 0, 0
         self._free: list[Vector] = []
 
     def outbox(self, client: int) -> Outbox:
-        """The client's memory, and its upload as long as nothing is known of it."""
+        """The client's outbox: its memory, and its open upload if there is one."""
         if client not in self._outboxes:
             self._outboxes[client] = self._new({name: self._zeros() for name in self.method.memory.vectors})
         return self._outboxes[client]
 
     def residual(self, client: int) -> Vector:
-        """What the client has not sent; zeros if that is nothing."""
+        """The client's residual; zeros if it has none."""
         return on_host(self.outbox(client).memory.state().get(RESIDUAL, np.zeros(self.dim, np.float32)))
 
     def residuals(self) -> dict[int, Vector]:
@@ -76,12 +76,12 @@ class ResidualStore:
         return self._vectors(RESIDUAL)
 
     def _vectors(self, name: str) -> dict[int, Vector]:
-        """What each client remembers under this name, on the host."""
+        """Client → the vector `name` of its memory, on the host."""
         states = {client: outbox.memory.state() for client, outbox in sorted(self._outboxes.items())}
         return {client: on_host(state[name]) for client, state in states.items() if state}
 
     def held(self) -> dict[str, Any]:
-        """What a checkpoint keeps, by the names that `restore` takes it."""
+        """The state for a checkpoint, under the names of the arguments of `restore`."""
         others = {name: self._vectors(name) for name in self.method.memory.vectors if name != RESIDUAL}
         return {"residuals": self.residuals(), "lost": self.lost, "paces": self.paces, "others": others}
 
@@ -111,20 +111,20 @@ class ResidualStore:
             return cast(Vector, place.zeros(self.dim))
         self._count += 1
         fits = 4 * self.dim * self._count <= self.budget_bytes
-        if fits or self.folder is None or not self.method.leaves_a_rest:  # zeros that nobody writes take no memory
+        if fits or self.folder is None or not self.method.leaves_a_rest:  # zeros that are never written need no memory
             return np.zeros(self.dim, np.float32)
         if not self._free:
             self._free = list(self._new_file(self.folder))
         return self._free.pop()
 
     def _new_file(self, folder: Path) -> Vector:
-        """Zeros for as many residuals as there are already, but no more than a file holds; a row each."""
+        """Zeros for as many residuals as exist already, but at most what a file holds; one row each."""
         rows = max(1, min(self._count - 1, FILE_BYTES // (4 * self.dim)))
         path = folder / f"residuals-{self._files}.f32"
         try:
             private_files.make_directory(folder)
             with private_files.new_file(path) as file:
-                private_files.reserve(file, 4 * rows * self.dim)  # a full disk shows here, not in mid-write
+                private_files.reserve(file, 4 * rows * self.dim)  # notices a full disk before the first write
         except OSError as error:
             raise InputError(f"no room for {path} ({error.strerror}); make room, then go on with --resume") from None
         self._files += 1

@@ -1,4 +1,4 @@
-"""The simulator's round loop (Algorithm 1), whatever carries the messages; Flower has its own, of the same parts."""
+"""The simulator's round loop (Algorithm 1), for any carrier of messages. `flower/rounds.py` uses the same parts."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
@@ -26,17 +26,17 @@ from gammafl.federated.timing import Timing
 
 
 class Carrier(Protocol):
-    """Brings the model to the participants of a round, and their uploads back."""
+    """Brings the model to the participants of a round, and their uploads to the server."""
 
     delivered: int
-    """Bytes that went down in the round."""
+    """Bytes that clients were sent in the round."""
 
     down_bytes: dict[int, int]
-    """Of them, by client: whoever was reached."""
+    """Client → how many of these bytes it was sent, for clients that were reached."""
 
     @property
     def up_bytes(self) -> dict[int, int]:
-        """Client → the bytes of the upload that it made, whether or not it arrived."""
+        """Client → bytes of the upload that it made, also if it did not arrive."""
         ...
 
     def exchange(
@@ -47,15 +47,16 @@ class Carrier(Protocol):
         moment: Moment,
         most: Limits = NO_LIMITS,
     ) -> Iterable[Upload]:
-        """The uploads as they arrive, while others may still be in the making; methods are told `moment`.
+        """Yields uploads as they arrive, while other clients may still train.
 
-        Whoever is reached gets what `downlink.deliver` says, and trains from its view. No upload is more than
-        `most`, beside the plan's own limits.
+        downlink   says what each client that is reached is sent; it trains from the view
+        moment     the end of the round, for methods
+        most       limits for all uploads, in addition to the plan's own
         """
         ...
 
     def settle(self, accepted: Collection[int]) -> None:
-        """The uploads of these clients of the round count; all others return to their clients."""
+        """Tells which clients' uploads counted in the round. All others return to their clients."""
         ...
 
 
@@ -66,7 +67,7 @@ def start(plan: Plan) -> ServerState:
 
 
 def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing | None = None) -> Iterator[RoundRecord]:
-    """Rounds from `state` to the end, a record after each; `state` is that of the last record."""
+    """Runs the rounds from `state` to the end, and yields a record after each. `state` then belongs to that record."""
     timing = timing or Timing()
     level = Controller(plan.method, plan.dim, plan.schedule, plan.rounds, plan.allowance)
     health = Health(plan.method, plan.layout, plan.limits, bool(plan.budgets))
@@ -85,7 +86,7 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
         if norms.bound is not None:
             own = {client: norms.within(limits) for client, limits in own.items()}
         intake = server.Intake(plan.dim, norms.within(plan.limits), state.round, largest, own)
-        losses = {}  # an upload may come twice
+        losses = {}  # an upload may arrive twice
         moment = plan.moment(state.round, level.scale, level.keep)
         most = Limits(payload_bytes=level.most_bytes, norm=norms.bound)
         for upload in carrier.exchange(participants, downlink, state.round, moment, most):
@@ -138,14 +139,14 @@ def run_rounds(plan: Plan, state: ServerState, carrier: Carrier, timing: Timing 
 
 
 def _step(plan: Plan, mirror: Mirror | None, counted: Sequence[Counted], moment: Moment) -> server.TakeStep | None:
-    """How the server's half of the memory takes the round's step; None where there is none."""
+    """How the server's half of the memory makes the round's step; None if the method has none."""
     if mirror is None:
         return None
     return partial(mirror.step, counted=counted, arrived=len(counted) / plan.participants, step=moment.step)
 
 
 def _private_step(plan: Plan, accepted: Sequence[server.Accepted], round_number: int) -> server.TakeStep | None:
-    """The step with noise; None where the plan asks for none."""
+    """The step with noise; None without privacy."""
     if plan.privacy is None:
         return None
     updates, normal = [update for _, update in accepted], privacy.seeded(plan.seed, round_number)
@@ -153,7 +154,7 @@ def _private_step(plan: Plan, accepted: Sequence[server.Accepted], round_number:
 
 
 def evaluate(plan: Plan, state: ServerState) -> dict[str, Any]:
-    """The fields of a record: the model as clients hold it, and the averaged one where there is one."""
+    """The evaluation fields of a record: for the model that clients hold, and for the averaged one if there is one."""
     raw = plan.task.evaluate(state.held)
     fields: dict[str, Any] = {"loss": float(raw.loss), "metric": float(raw.metric), "metrics": dict(raw.others)}
     if state.average is not None:

@@ -1,4 +1,4 @@
-"""Which samples the clients of a round train on: the streams that a task draws them from."""
+"""The random streams from which a task draws the samples of a round's clients."""
 
 from collections.abc import Sequence
 
@@ -12,10 +12,10 @@ from gammafl.federated.plan import Plan
 
 
 class Sampling:
-    """The streams of each round, by the plan's sampler.
+    """The streams of each round, for the plan's sampler.
 
-    Passes go on where a client's last round ended. How often a client was picked before is counted by picking again,
-    which takes some 20 µs a round: a resumed run needs nothing from before.
+    A pass continues where the client's last round ended. To count how often a client was picked before, all earlier
+    rounds are picked again. That takes about 20 µs per round, and a resumed run needs no stored state.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -32,7 +32,7 @@ class Sampling:
         return Passes(plan.seed, "batches", round_number, clients, before.tolist(), plan.sampler == "epochs-fixed")
 
     def picks_before(self, round_number: int) -> NDArray[np.int64]:
-        """How often each client was picked in the rounds before; one that was picked and stayed away counts too."""
+        """How often each client was picked in earlier rounds, also if it did not answer."""
         if round_number < self._counted:
             self._counted, self._picks[:] = 0, 0
         for number in range(self._counted, round_number):

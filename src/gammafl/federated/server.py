@@ -1,4 +1,4 @@
-"""The server: its model, what it accepts, its update (Algorithm 1, lines 3 and 17-19), its averaged model."""
+"""The server: it accepts uploads, updates its model (Algorithm 1, lines 3 and 17-19), and averages models."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -28,28 +28,28 @@ from gammafl.federated.receipts import Address
 
 Accepted = tuple[Upload, SparseUpdate]
 TakeStep = Callable[[Vector], None]
-BEYOND = "its values would take the model beyond what float32 can hold"
+BEYOND = "its values could move the model beyond what float32 can hold"
 Averaging = TailAverage | ExponentialAverage | NoAverage
 AVERAGINGS: dict[str, Averaging] = {how.kind: how for how in (TailAverage(), ExponentialAverage(), NoAverage())}
-"""By the names that users give; with the default settings."""
+"""Name in the configuration → averaging, with the default settings."""
 
 NO_OPTIMIZER = NoServerOptimizer()
 
 
 @dataclass
 class Totals:
-    """Sums over the rounds so far, of what the server accepted."""
+    """Sums over all accepted uploads so far."""
 
     uploads: int = 0
     kept: int = 0
     uplink_bytes: int = 0
     downlink_bytes: int = 0
     link_seconds: float | None = None
-    """On the virtual clock, where there is one."""
+    """Seconds on the virtual clock; None without one."""
 
 
 class Closed(NamedTuple):
-    """The round that was closed last: its end as methods saw it, and the uploads that counted."""
+    """The last finished round: its end as methods see it, and the uploads that counted."""
 
     moment: Moment
     accepted: Sequence[Accepted]
@@ -57,7 +57,7 @@ class Closed(NamedTuple):
 
 @dataclass
 class ServerState:
-    """All that the server knows after `round` rounds; with the clients' residuals, a whole run."""
+    """The server's state after `round` rounds. Together with the clients' residuals, it is the state of a run."""
 
     model: Vector
     round: int = 0
@@ -65,29 +65,29 @@ class ServerState:
     averaged_rounds: int = 0
     totals: Totals = field(default_factory=Totals)
     moments: dict[str, Vector] = field(default_factory=dict)
-    """What the server's optimiser remembers."""
+    """The vectors of the server's optimiser."""
 
     level: dict[str, Any] | None = None
-    """Of the controller (`federated/level.py`), where it remembers anything."""
+    """The controller's state (`federated/level.py`), if it has one."""
 
     health: dict[str, Any] = field(default_factory=dict)
-    """Of `federated/health.py`."""
+    """The state of `federated/health.py`."""
 
     norms: dict[str, Any] | None = None
-    """Of the learnt bound (`federated/norms.py`), where limits ask for one."""
+    """The state of the learnt bound (`federated/norms.py`), if limits ask for one."""
 
     down: ViewState | None = None
-    """Of the way down; None before the first round, and where the model is sent as a whole."""
+    """The downlink's state; None before the first round, and if the model is sent whole each time."""
 
     mirror: Mirror | None = None
-    """The server's half of the clients' memories; None where the method has none."""
+    """The server's half of the clients' memories; None if the method has none."""
 
     closed: Closed | None = None
-    """For whoever watches the run; no checkpoint keeps it."""
+    """The last finished round, for callbacks; not stored in checkpoints."""
 
     @property
     def held(self) -> Vector:
-        """The model as clients hold it when the next round begins: what is evaluated, averaged, and the result."""
+        """The model that clients hold when the next round begins. It is evaluated and averaged, and is the result."""
         return self.model if self.down is None else self.down.view
 
 
@@ -97,16 +97,18 @@ def pick_participants(plan: Plan, round_number: int) -> list[int]:
 
 
 def pick(clients: int, participants: int, seed: int, round_number: int) -> list[int]:
-    """`participants` of the numbers below `clients`, in order."""
+    """Draws `participants` of the numbers below `clients`, sorted."""
     rng = seeds.generator(seed, "sampling", round_number)
     return sorted(rng.choice(clients, participants, replace=False).tolist())
 
 
 class Intake:
-    """The uploads of a round that are in order, with their updates, and for each other client why it was refused.
+    """The valid uploads of a round with their updates, and for each other client why its upload was refused.
 
-    An upload counts in its own round and once: what did not count then has returned to its client. No value of an
-    update may exceed `largest` (`aggregate.largest_value`). Some clients may have limits of their `own`.
+    An upload counts only once and only in its own round: otherwise it has returned to its client.
+
+    largest   no value of an update may exceed it (`aggregate.largest_value`)
+    own       client → its own limits
     """
 
     def __init__(
@@ -128,18 +130,18 @@ class Intake:
 
     @property
     def updates(self) -> dict[Address, SparseUpdate]:
-        """Of those that are in order, by client."""
+        """Client → update, for the valid uploads."""
         return {client: update for client, (_, update) in self._accepted.items()}
 
     def refuse(self, client: int, reason: str) -> None:
-        """Its upload does not count after all."""
+        """Refuses an upload of `client` that was taken before."""
         del self._accepted[client]
         self.refused[client] = reason
 
     def take(self, upload: Upload) -> None:
         try:
             if upload.round != self.round:
-                raise WireError(f"an upload of round {upload.round} in round {self.round}")
+                raise WireError(f"an upload of round {upload.round} came in round {self.round}")
             if upload.client in self._accepted:
                 raise WireError("a second upload in one round")
             limits = self.own.get(upload.client, self.limits)
@@ -154,13 +156,13 @@ class Intake:
 
 
 def weights(plan: Plan, clients: Sequence[int]) -> list[float]:
-    """What an upload of each of `clients` counts (line 19)."""
+    """The weight of an upload of each of `clients` (line 19)."""
     shares = [plan.task.client_sizes[client] / plan.samples for client in clients]
     return aggregate.weights(shares, plan.clients, plan.weights, plan.participants)
 
 
 def mirrored(plan: Plan, accepted: Sequence[Accepted], update_weights: Sequence[float], step: float) -> list[Counted]:
-    """The accepted uploads as the server's half of the memory sees them."""
+    """The accepted uploads for the server's half of the memory."""
     return [
         Counted(str(upload.client), update, weight, step, plan.task.client_sizes[upload.client])
         for (upload, update), weight in zip(accepted, update_weights, strict=True)
@@ -176,12 +178,14 @@ def apply(
     take_step: TakeStep | None = None,
     always: bool = False,
 ) -> None:
-    """x ← x − Σ weight·Δ̂_i (line 19) over what was accepted, or the optimiser's step, and the totals.
+    """Adds a round to the state: x ← x − Σ weight·Δ̂_i (line 19) or the optimiser's step, and the totals.
 
-    The last `statistics` elements of the model are averages, which no optimiser moves. In a round without uploads
-    nothing moves, unless it `always` does. The model stays finite: `Intake` has bounded the updates, and `clamp` bounds
-    the model for the next round. `take_step` subtracts a round's updates from a vector, where they are not all of its
-    step.
+    accepted     the accepted uploads
+    statistics   the last elements of the model are averages, which the optimiser does not move: their number
+    take_step    subtracts the round's step from a vector, if the step is more than the sum of the updates
+    always       whether to make a step also in a round without uploads
+
+    The model stays finite: `Intake` bounds the updates, and `clamp` bounds the model for the next round.
     """
     updates = [update for _, update in accepted]
     if take_step is None:
@@ -203,7 +207,7 @@ def apply(
 
 
 def average(state: ServerState, how: Averaging, rounds: int) -> None:
-    """The averaged model, of a run of `rounds`: no traffic, and steadier than the last iterate."""
+    """Updates the averaged model, in a run of `rounds`. It costs no traffic, and varies less than the last model."""
     if isinstance(how, NoAverage):
         return
     if isinstance(how, TailAverage) and state.round <= rounds - max(1, round(how.fraction * rounds)):

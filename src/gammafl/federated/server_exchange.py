@@ -1,7 +1,6 @@
-"""The server's half of the exchange: it makes offers, accepts each upload once, and writes receipts.
+"""The server's half of the protocol: it makes offers, accepts each upload once, and writes receipts.
 
-`gf.Server` and the Flower strategy are built on it. They differ in what carries the messages, and in what moves the
-model.
+`gf.Server` and the Flower strategy are built on it. They differ in the transport, and in how they update the model.
 """
 
 import logging
@@ -38,10 +37,10 @@ from gammafl.methods.description import describe
 LOG = logging.getLogger("gammafl")
 
 MOST_ABSENT = 256
-"""Receipts of absent clients that are sent to an address that nobody has answered from, at about 40 bytes each."""
+"""The most receipts of absent clients in an offer to a new address, about 40 bytes each."""
 
 ONLY_FEDAVG = (
-    "needs a server that averages whole updates of one model, as plain FedAvg does; write server='each', which works"
+    "needs a server that averages whole updates of one model, as plain FedAvg does; use server='each', which works"
     " with any strategy"
 )
 COPY = "another node sent an upload of client {} in this round: is the state of one a copy of the other's?"
@@ -49,7 +48,7 @@ COPY = "another node sent an upload of client {} in this round: is the state of 
 
 @dataclass(frozen=True)
 class Arrival:
-    """An upload that is in order: where it came from, who made it, what it says, and what it weighs."""
+    """A valid upload: its address, its sender, its update and its weight."""
 
     address: Address
     answer: Answer
@@ -57,15 +56,15 @@ class Arrival:
     update: SparseUpdate
     weight: float = 1.0
     step: float = 1.0
-    """`Moment.step` of the round that it was made in."""
+    """`Moment.step` of the round in which it was made."""
 
     def counted(self, weight: float = 0.0) -> Counted:
-        """As the server's half of the memory sees it; `weight` is what it counts in the step of the model."""
+        """The upload for the server's half of the memory. `weight` is its weight in the model's step."""
         return Counted(self.answer.incarnation, self.update, weight, self.step, self.weight)
 
 
 class ExchangeFacts(Facts):
-    """The state of a `ServerExchange`, beside its receipts."""
+    """The state of a `ServerExchange`, without its receipts."""
 
     round: Count
     training: Word
@@ -75,16 +74,17 @@ class ExchangeFacts(Facts):
 class ServerExchange:
     """The offers, uploads and receipts of one training.
 
-    method        how clients compress
+    method        the method with which clients compress
     schedule      γ_t and T
-    layout        of the model
+    layout        the model's layout
     local_steps   E: a round ends at iteration t = round · local_steps
-    limits        what an upload may be at the most
-    budget        what clients may send; `uploads` is how many a round has, where that is known
-    largest       no element of an update may be larger; by default what a model that is added up can hold
-    privacy       of whole clients: uploads count the same, and their sum gets noise
-    training      the training's own name; by default a random word
-    say           told what an operator should know
+    limits        the largest accepted upload
+    budget        what clients may send
+    uploads       the number of uploads per round, if it is known
+    largest       the largest element of an update; by default what the sum in a model can hold
+    privacy       differential privacy of clients: uploads have equal weights, and noise is added to their sum
+    training      the training's name; by default a random word
+    say           called with messages for the operator
     """
 
     def __init__(
@@ -114,17 +114,17 @@ class ServerExchange:
         self.level, self.health, self.norms = self._watchers()
         self.training = training or secrets.token_hex(8)
         self.round = 0
-        """How many rounds are closed."""
+        """How many rounds are finished."""
         self.receipts = Receipts()
         self.mirror = method.memory.server(layout.dim, layout.tail)
         """The server's half of the clients' memories; None where the method has none."""
         self.shifts_since: int | None = None
-        """The first round whose step was not 0; None before."""
+        """The first round whose step was not 0; None before it."""
         self.asked: set[Address] = set()
-        """Who got an offer in the open round."""
+        """The addresses that got an offer in the open round."""
         self._arrivals: dict[Address, Arrival] = {}
         self._kept: set[Address] = set()
-        """Whose uploads have won a contest, or had none."""
+        """The addresses whose upload is kept: no other upload of the same sender came, or it was preferred."""
 
     def _watchers(self) -> tuple[Controller, Health, LearntNorm]:
         rounds = self.schedule.iterations // self.local_steps
@@ -143,13 +143,14 @@ class ServerExchange:
         return self.schedule.moment(t, level.scale, self.layout, keep=level.keep, step=step)
 
     def offer(self, address: Address, connected: Container[Address] | None = None, asks: bool = True) -> Offer:
-        """What the client at `address` is told in the open round, which it is asked to take part in.
+        """The offer for the client at `address` in the open round.
 
-        `connected` are the addresses that are there, if the transport knows them: a client that came back under a new
-        address then finds its receipt among those of absent clients. With `asks=False` no upload is expected.
+        connected   the connected addresses, if the transport knows them. Then the offer has receipts of absent clients,
+                    and a client that came back under a new address finds its own
+        asks        False: no upload is expected
 
-        With privacy nobody is sent the receipts of others: they tell who took part, and hold a checksum of what was
-        sent. A client that came back then sends its open upload again.
+        With privacy, no client is sent receipts of others: they tell who took part, and hold a checksum of an upload.
+        A client that came back then sends its open upload again.
         """
         if asks:
             self.asked.add(address)
@@ -171,23 +172,23 @@ class ServerExchange:
         )
 
     def meet(self, address: Address, answer: Answer) -> None:
-        """Somebody answered from `address`; refuses, by `WireError`, an answer to another round."""
+        """Notes an answer from `address`. An answer to another round is a `WireError`."""
         if answer.round != self.round + 1:
-            raise WireError(f"an answer to round {answer.round} in round {self.round + 1}")
+            raise WireError(f"an answer to round {answer.round} came in round {self.round + 1}")
         if answer.number > answer.round:
             raise WireError(
-                f"upload {answer.number} in round {answer.round}: a client makes at most one upload a round"
+                f"upload {answer.number} in round {answer.round}: a client makes at most one upload per round"
             )
         if warning := self.receipts.met(address, answer.who):
             self.say(warning)
 
     def accept(self, address: Address, answer: Answer, payload: bytes, weight: float = 1.0) -> Arrival | None:
-        """Takes in an upload, or raises `WireError`; nothing counts before `close`.
+        """Accepts an upload, or raises `WireError`. Nothing counts before `close`.
 
-        None for an upload that was sent again and has counted already: neither counted nor wrong.
+        None for an upload that was sent again and has counted before: it does not count, and is no error.
         """
         self.meet(address, answer)
-        if self.privacy is not None and address not in self.asked:  # it would not be in the number that divides
+        if self.privacy is not None and address not in self.asked:  # asked clients are the divisor
             raise WireError("an upload of a client that was not asked in this round")
         if address in self._arrivals:
             raise WireError("a second upload in one round")
@@ -205,20 +206,20 @@ class ServerExchange:
         return arrival
 
     def _require_within(self, arrival: Arrival) -> None:
-        """Refuses what is within bounds only without its sender's shift: a client can make that as large as it likes.
+        """Refuses an upload that exceeds the bounds together with its sender's shift, which a client can make large.
 
-        A mirror itself keeps to what a model that is added up can hold.
+        A mirror itself stays within what the sum in a model can hold.
         """
         narrower = isinstance(self.mirror, MirrorOfEach) and self.largest < aggregate.LARGEST_MODEL
         if narrower and kernels.largest_magnitude(self.update_of(arrival).values) > self.largest:
             raise WireError(BEYOND)
 
     def _step_of(self, answer: Answer) -> float:
-        """`Moment.step` of the round that an upload was made in: an earlier one, if it is sent again."""
+        """`Moment.step` of the round in which an upload was made: an earlier one, if it is sent again."""
         if answer.made is None or not answer.again or not self.method.memory.commits:
             return self.moment().step
         if not 1 <= answer.made <= answer.round:
-            raise WireError(f"an upload of round {answer.made} in round {answer.round}")
+            raise WireError(f"an upload of round {answer.made} came in round {answer.round}")
         made = answer.made - 1
         used = self.shifts_since is not None and made >= self.shifts_since
         return self.schedule.step(made, self.local_steps) if used else 0.0
@@ -226,7 +227,7 @@ class ServerExchange:
     def subtract(self, model: Vector, arrivals: Sequence[Arrival], weights: Sequence[float], asked: int) -> None:
         """model ← model − the step of a round in which `asked` clients were asked (Algorithm 1, line 19).
 
-        With privacy the weights don't matter, and where nobody was asked there is nothing to hide.
+        With privacy, the weights are not used. If no client was asked, no noise is needed.
         """
         if self.privacy is not None:
             if asked:
@@ -238,16 +239,16 @@ class ServerExchange:
             self.mirror.step(model, counted, len(arrivals) / max(1, asked), self.moment().step)
 
     def require_each(self, arrivals: Sequence[Arrival]) -> None:
-        """Refuses to look at each upload on its own where the mirror knows only all clients together."""
+        """Refuses to decode single uploads if the mirror has only the sum over all clients."""
         each = not arrivals or self.mirror is None or isinstance(self.mirror, MirrorOfEach)
         require(each, f"{self.method.name} with server='sum' {ONLY_FEDAVG}")
 
     def update_of(self, arrival: Arrival) -> SparseUpdate:
-        """Δ̂ of an upload, for a server that looks at each."""
+        """Δ̂ of an upload, for a server that needs each update."""
         return self.mirror.update_of(arrival.counted()) if isinstance(self.mirror, MirrorOfEach) else arrival.update
 
     def epsilon(self) -> float | None:
-        """ε of a client that was asked in all rounds so far; None without privacy."""
+        """ε of a client that was asked in every round so far; None without privacy."""
         return None if self.privacy is None else self.privacy.epsilon(self.round)
 
     @property
@@ -256,16 +257,18 @@ class ServerExchange:
         return list(self._arrivals.values())
 
     def refuse(self, address: Address) -> None:
-        """The upload from `address` is not handed on after all."""
+        """Refuses an upload from `address` that was accepted before."""
         self._arrivals.pop(address, None)
         self._kept.discard(address)
 
     def settle_contests(self) -> dict[Address, str]:
-        """Keeps one upload a sender, where several addresses have copies of its state; why the others are refused.
+        """Keeps one upload per sender if several addresses have copies of its state.
 
-        What was kept before in this round stays: it may have been handed over. Then the address that an upload of this
-        sender was accepted from before goes first; without one, the upload with the highest number, since it holds
-        whatever was not confirmed of the others.
+        It prefers, in this order: an upload that was kept before in this round, since the strategy may have it; the
+        address of this sender's last accepted upload; the upload with the highest number, since it contains all earlier
+        unconfirmed ones.
+
+        Returns address → why its upload is refused.
         """
         best: dict[Sender, Arrival] = {}
         for arrival in self._arrivals.values():
@@ -279,7 +282,7 @@ class ServerExchange:
         return {arrival.address: COPY.format(arrival.answer.name) for arrival in losers}
 
     def outliers(self) -> dict[Address, str]:
-        """The open round's uploads that are too far from all others, before a bound is learnt, and why."""
+        """Address → why its upload is refused: it is far larger than all others. Only before a bound is learnt."""
         return self.norms.outliers(_updates(self.arrivals))
 
     def _rank(self, arrival: Arrival) -> tuple[bool, bool, int]:
@@ -287,13 +290,13 @@ class ServerExchange:
         return arrival.address in self._kept, at_home, arrival.answer.number
 
     def label(self, arrival: Arrival) -> str:
-        """What the ledger calls the sender."""
+        """The sender's name in the ledger."""
         return self.receipts.label(arrival.address, arrival.answer.who)
 
     def close(self, counted: Sequence[Arrival]) -> list[str]:
-        """The round is over: `counted` are in the model, and the next offers tell their senders.
+        """Ends the round. The uploads `counted` are in the model, and the next offers tell their senders.
 
-        Returns, and says, what is wrong with the training and was not said before.
+        Returns new warnings about the training, and also passes them to `say`.
         """
         sent = [Sent.of(one.update, self.layout, one.answer.report, one.payload) for one in counted]
         warnings = self.health.look(self.moment(), sent)
@@ -307,23 +310,23 @@ class ServerExchange:
         return warnings
 
     def count_more(self, arrivals: Sequence[Arrival]) -> None:
-        """`arrivals` of the round that was closed last are in the model too; before the next offers."""
+        """Adds uploads of the last finished round that are in the model too. Call it before the next offers."""
         sent = [Sent.of(arrival.update, self.layout, arrival.answer.report, arrival.payload) for arrival in arrivals]
         self.level.observe_more(sent)
         self.norms.observe_more(_updates(arrivals))
         self.count(arrivals)
 
     def count(self, arrivals: Sequence[Arrival]) -> None:
-        """`arrivals` are in the model; also those of the round that was closed last, before the next offers."""
+        """Notes that the model holds `arrivals`, of this round or, before the next offers, of the last finished one."""
         if self.mirror is not None:
             self.mirror.commit([arrival.counted() for arrival in arrivals])
         for arrival in arrivals:
             self.receipts.accept(arrival.address, arrival.answer.who, arrival.answer.number, arrival.payload)
 
     def state_dict(self, copy: bool = True) -> dict[str, Any]:
-        """What must outlive the process, as plain values; uploads that have not counted yet are not in it.
+        """The state to store, as plain values, without uploads that have not counted yet.
 
-        Without a copy its vectors are those of the exchange, and change with it.
+        copy   False: the vectors are the exchange's own, and change later
         """
         return {
             "round": self.round,
@@ -345,7 +348,7 @@ class ServerExchange:
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """The state that `state_dict` was taken of."""
+        """Sets the state that `state_dict` returned."""
         try:
             receipts, asked = Receipts.of(saved["receipts"]), set(saved["asked"])
             own = {name: saved.get(name) for name in ExchangeFacts.model_fields}
@@ -370,7 +373,7 @@ def _updates(arrivals: Sequence[Arrival]) -> dict[Address, SparseUpdate]:
 
 
 def described(method: Method) -> str:
-    """By which both sides tell that they mean the same method; of one that can't be described, its compressor."""
+    """A text with which both sides compare their methods. For a method without a description, its compressor's."""
     try:
         return describe(method)
     except InputError:
@@ -378,7 +381,7 @@ def described(method: Method) -> str:
 
 
 def weight_within(weight: Any, limits: Limits, name: str = "a weight") -> float:
-    """`weight` as a number from 2⁻⁵³ to 2⁵³ and within the limits, or `WireError`: it may be a client's own word."""
+    """`weight` as a number from 2⁻⁵³ to 2⁵³ within the limits, or a `WireError`: a client may have sent it."""
     most = min(aggregate.LARGEST_WEIGHT, limits.weight or aggregate.LARGEST_WEIGHT)
     try:
         if aggregate.SMALLEST_WEIGHT <= (number := float(weight)) <= most:

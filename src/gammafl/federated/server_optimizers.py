@@ -1,6 +1,6 @@
 """The server's optimisers of "Adaptive Federated Optimization" (Reddi et al., arXiv 2003.00295), and FedAvgM.
 
-The float operations are those of Flower's strategies FedAvgM, FedAdam, FedYogi and FedAdagrad, on one flat vector.
+They do the same float operations as Flower's strategies FedAvgM, FedAdam, FedYogi and FedAdagrad, on one flat vector.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from gammafl.config.optimizers import (
 from gammafl.core.arrays import Vector
 
 LARGEST = 1e16
-"""No element of a mean update is taken for larger: a sum of a million squares is finite then."""
+"""Elements of a mean update are cut to this value, so that a sum of a million squares is finite."""
 
 MOMENTS: dict[str, tuple[str, ...]] = {
     "none": (),
@@ -28,26 +28,27 @@ MOMENTS: dict[str, tuple[str, ...]] = {
     "yogi": ("mean", "squares"),
     "adagrad": ("squares",),
 }
-"""Kind → the vectors that it remembers."""
+"""Kind → the names of the optimiser's vectors."""
 
 
 def is_plain(optimizer: ServerOptimizer) -> bool:
-    """Whether it is FedAVG: x ← x − u."""
+    """Whether the optimiser is FedAVG: x ← x − u."""
     unchanged = isinstance(optimizer, ServerMomentum) and (optimizer.lr, optimizer.momentum) == (1, 0)
     return unchanged or isinstance(optimizer, NoServerOptimizer)
 
 
 def remembered(optimizer: ServerOptimizer, uploads: int) -> tuple[str, ...]:
-    """The vectors that it remembers after so many uploads."""
+    """The names of the optimiser's vectors after `uploads` uploads."""
     return () if is_plain(optimizer) or uploads == 0 else MOMENTS[optimizer.kind]
 
 
 def step(
     optimizer: ServerOptimizer, model: Vector, change: Vector, moments: dict[str, Vector], round_number: int
 ) -> None:
-    """Moves `model` in place, where plain FedAVG would add `change`; `moments` becomes what is remembered.
+    """Makes the optimiser's step on `model`, in place. `moments` is updated too.
 
-    `round_number` is that of the round, the first is 1.
+    change         what plain FedAVG would add to the model
+    round_number   the number of the round; the first is 1
     """
     np.clip(change, -LARGEST, LARGEST, out=change)
     with np.errstate(over="ignore"):
@@ -62,7 +63,7 @@ def _momentum(chosen: ServerMomentum, change: Vector, moments: dict[str, Vector]
 
 
 def _adam(chosen: ServerAdam, change: Vector, moments: dict[str, Vector], round_number: int) -> Vector:
-    """The exponents begin at 2, as Flower's do."""
+    """The exponents begin at 2, as in Flower's FedAdam."""
     mean = _mean(chosen, change, moments)
     squares = moments.get("squares", np.zeros_like(change))
     moments["squares"] = chosen.beta_2 * squares + (1 - chosen.beta_2) * change**2

@@ -1,4 +1,4 @@
-"""From the records of a run to its summary."""
+"""Makes the summary of a run from its records."""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,16 +20,17 @@ def summarise(
     peak_memory_bytes: int = 0,
     stopped: str | None = None,
 ) -> Summary:
-    """The summary of a run whose last record has an evaluation.
+    """The summary of a run. Its last record must have an evaluation.
 
-    `task` and `method` are the names to show; by default, their own. `stopped` is why it ended before its last round.
+    task, method   the names to show; by default, their own
+    stopped        why the run ended early
     """
     _require_uploads(totals, records)
     evaluated = {record.round: record.metric for record in records if record.metric is not None}
     require(bool(evaluated), "a summary needs at least one evaluation")
     metrics = list(evaluated.values())
     in_tail = [metric for number, metric in evaluated.items() if plan.evaluation.in_tail(number, plan.rounds)]
-    whole = totals.uploads * plan.layout.tail  # running statistics, which are sent as they are
+    whole = totals.uploads * plan.layout.tail  # running statistics, which are sent whole
     sparse = totals.kept - whole
     tail = (in_tail or metrics)[-plan.evaluation.last :]
     last = records[-1]
@@ -79,7 +80,7 @@ def summarise(
 
 
 def _require_uploads(totals: Totals, records: Sequence[RoundRecord]) -> None:
-    """A run in which no upload ever counted is no success."""
+    """Raises an error if no upload of the run ever counted."""
     if totals.uploads or not records:
         return
     reasons = [reason for record in records for reason in record.refused.values()]

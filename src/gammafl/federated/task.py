@@ -1,6 +1,6 @@
-"""What a task is: data split over clients, a model as one flat vector, local training, evaluation.
+"""The interface of a task: data split over clients, a model as one flat vector, local training, evaluation.
 
-Nothing else of a task is seen by the simulator's round loop, or by one's own code.
+The simulator's round loop uses nothing else of a task.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from gammafl.core.layout import Layout
 
 @dataclass(frozen=True)
 class SampleFacts:
-    """What a partition may split the training samples by, an entry a sample: label, natural group, size."""
+    """Facts about the training samples for a partition, one entry per sample: label, natural group, size."""
 
     labels: NDArray[np.integer] | None = None
     groups: NDArray[np.integer] | None = None
@@ -27,12 +27,12 @@ class SampleFacts:
 
 
 Split = Callable[[SampleFacts], list[NDArray[np.int64]]]
-"""Facts → the rows of each client."""
+"""Facts → the row numbers of each client."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The model on the whole test set: mean loss, the task's metric, and others by name where there are some."""
+    """The model's mean loss on the whole test set, the task's metric, and further metrics by name."""
 
     loss: float
     metric: float
@@ -43,7 +43,7 @@ class Evaluation:
 class LocalUpdate:
     """Δ = x_{t+1−E} − x_{t+1} of one client (in the direction of descent), and its mean training loss.
 
-    `largest` is max |Δ_j| where the task knows it, which spares the compressor a look.
+    `largest` is max |Δ_j| if the task knows it. It saves the compressor a pass over the vector.
     """
 
     delta: Vector
@@ -52,14 +52,14 @@ class LocalUpdate:
 
 
 class Task(Protocol):
-    """A learning problem that is spread over clients."""
+    """A learning problem whose data are spread over clients."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def metric(self) -> str:
-        """What `Evaluation.metric` is: "accuracy", "perplexity", …"""
+        """The name of `Evaluation.metric`: "accuracy", "perplexity", …"""
         ...
 
     @property
@@ -72,7 +72,7 @@ class Task(Protocol):
 
     @property
     def statistics(self) -> Mapping[str, tuple[int, ...]]:
-        """Name and shape of what follows them in the vector and is sent uncompressed, such as running statistics."""
+        """Name and shape of the tensors after those, which are sent uncompressed, such as running statistics."""
         ...
 
     @property
@@ -81,7 +81,7 @@ class Task(Protocol):
         ...
 
     def fingerprint(self) -> int:
-        """A number that tells other data apart from these, for a run that is resumed."""
+        """A number that differs for other data, to check a resumed run."""
         ...
 
     def initial_model(self, rng: np.random.Generator) -> Vector:
@@ -91,9 +91,9 @@ class Task(Protocol):
     def train(
         self, clients: Sequence[int], model: Vector, stepsizes: Vector, rngs: Sequence[np.random.Generator]
     ) -> Iterator[LocalUpdate]:
-        """One local step per stepsize for each of `clients`, all from `model`; an update each, in order.
+        """Runs one local step per stepsize for each of `clients`, all from `model`. Yields one update each, in order.
 
-        An update's vector is valid until the next one is asked for.
+        An update's vector is valid only until the next one is yielded.
         """
         ...
 
@@ -101,5 +101,5 @@ class Task(Protocol):
 
 
 def layout_of(task: Task) -> Layout:
-    """Where the task's tensors lie in the flat vector."""
+    """The layout of the task's flat vector."""
     return Layout.of(task.tensors, task.statistics)

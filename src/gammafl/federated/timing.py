@@ -1,4 +1,4 @@
-"""Where the time of a run goes."""
+"""Measures the time of each phase of a run."""
 
 import time
 from collections import defaultdict
@@ -9,7 +9,7 @@ Item = TypeVar("Item")
 
 
 class Phase:
-    """A stopwatch for a `with` block: there are several an upload, so that it is worth no generator."""
+    """A stopwatch for a `with` block. It is a class: a generator would be too slow for several uses per upload."""
 
     __slots__ = ("began", "name", "seconds")
 
@@ -33,14 +33,14 @@ class Timing:
         self._phases: dict[str, Phase] = {}
 
     def phase(self, name: str) -> "Phase":
-        """Books the time of a `with` block under `name`; a block of the same name is not inside it."""
+        """Adds the time of a `with` block to the phase `name`. Blocks of the same phase must not be nested."""
         phase = self._phases.get(name)
         if phase is None:
             phase = self._phases[name] = Phase(self.seconds, name)
         return phase
 
     def each(self, name: str, items: Iterator[Item]) -> Iterator[Item]:
-        """`items`, with the time that making each of them takes booked under `name`."""
+        """Yields `items`, and adds the time to make each of them to the phase `name`."""
         while True:
             with self.phase(name):
                 try:

@@ -1,8 +1,8 @@
-"""Numbers as people read them."""
+"""Numbers as text for people."""
 
 
 def show_metric(name: str, value: float) -> str:
-    """Accuracies in per cent, everything else as it is."""
+    """Accuracies in per cent, all other metrics unchanged."""
     return f"{100 * value:.2f}%" if name == "accuracy" else f"{value:.3f}"
 
 

@@ -1,4 +1,4 @@
-"""gammafl in a Flower app, two lines:
+"""gammafl in a Flower app takes two lines, one for the clients and one for the server:
 
 app = ClientApp(mods=[gammafl.flower.compress()])
 strategy = gammafl.flower.Compressed(strategy, method=…)        # around any strategy

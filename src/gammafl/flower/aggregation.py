@@ -1,4 +1,4 @@
-"""FedAvg's own aggregation over sparse updates, and what is known of a strategy without running it."""
+"""FedAvg's aggregation over sparse updates, and checks of a strategy before it runs."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -14,7 +14,7 @@ from gammafl.flower.training import Training
 
 
 def require_strategy(strategy: Any) -> None:
-    """Refuses what is no strategy of Flower's message API."""
+    """Raises an `InputError` if `strategy` is not a strategy of Flower's message API."""
     if isinstance(strategy, Strategy):
         return
     if isinstance(strategy, type):
@@ -29,7 +29,10 @@ def require_strategy(strategy: Any) -> None:
 
 
 def require_sums(compressed: Any) -> None:
-    """Refuses privacy where somebody else than we would add up uploads, or decide by them without noise."""
+    """Refuses `privacy` if the sum of the uploads is not made in this package.
+
+    Another strategy could add up the uploads, or decide something from them, without noise.
+    """
     if compressed.privacy is None:
         return
     plain = is_plain(compressed.strategy) and not compressed.accept_whole and compressed.replies != "update"
@@ -38,23 +41,23 @@ def require_sums(compressed: Any) -> None:
         "privacy needs a server that averages compressed updates of one model, as plain FedAvg does. Around other"
         " strategies Flower's own DP wrappers work: Compressed(DifferentialPrivacyServerSideFixedClipping(…))",
     )
-    require(compressed.enabled, "privacy: with enabled=False there would be none; leave out one of both")
-    require(compressed.min_accepted == 1, "privacy: min_accepted would tell how many answered; leave it out")
+    require(compressed.enabled, "privacy: enabled=False switches it off too; leave out privacy or enabled=False")
+    require(compressed.min_accepted == 1, "privacy: min_accepted would reveal how many clients answered; leave it out")
 
 
 def is_flowers(strategy: Strategy) -> bool:
-    """Whether the strategy's aggregation is Flower's own, of which we know what it needs."""
+    """Whether the strategy's aggregation is Flower's own code. What that code needs is known."""
     return type(strategy).aggregate_train.__module__.startswith("flwr.") and "aggregate_train" not in vars(strategy)
 
 
 def is_plain(strategy: Strategy) -> bool:
-    """Whether the strategy aggregates as FedAvg does: FedProx too, and subclasses that change other things."""
+    """Whether the strategy aggregates as FedAvg does. So do FedProx, and subclasses that change other methods."""
     own = type(strategy).aggregate_train is not FedAvg.aggregate_train or "aggregate_train" in vars(strategy)
     return isinstance(strategy, FedAvg) and not own
 
 
 def attribute(strategy: Any, name: str) -> Any:
-    """An attribute of the strategy, or of the strategy inside it, as wrappers have one; None if there is none."""
+    """An attribute of the strategy, or of the strategy that it wraps; None if neither has it."""
     while strategy is not None:
         if hasattr(strategy, name):
             return getattr(strategy, name)
@@ -63,7 +66,7 @@ def attribute(strategy: Any, name: str) -> Any:
 
 
 def weight_key(strategy: Strategy) -> str | None:
-    """The metric that uploads are weighted by, where Flower's own code reads it; None: the strategy's own affair."""
+    """The metric by which Flower's code weights the uploads. None: the strategy is not Flower's, it decides itself."""
     inner: Any = strategy
     while is_flowers(inner) and isinstance(getattr(inner, "strategy", None), Strategy):
         inner = inner.strategy
@@ -71,8 +74,8 @@ def weight_key(strategy: Strategy) -> str | None:
 
 
 def can_subtract(training: Training, arrivals: Sequence[Arrival]) -> bool:
-    """Whether one model was sent to all and all of it came back, so that FedAvg can add up updates as they are."""
-    if training.terms.privacy is not None:  # the sum gets its noise here, whoever answered
+    """Whether FedAvg can add up the sparse updates: all clients got the same model, and returned all its tensors."""
+    if training.terms.privacy is not None:  # `subtract` adds the noise, also if no client answered
         one = len({id(base) for base in training.open.bases.values()}) == 1
         require(one, "privacy needs one model for all clients of a round, and this strategy sends several")
         return True
@@ -85,9 +88,10 @@ def can_subtract(training: Training, arrivals: Sequence[Arrival]) -> bool:
 def subtract(
     strategy: Strategy, training: Training, arrivals: Sequence[Arrival], replies: Sequence[Message]
 ) -> tuple[ArrayRecord, MetricRecord]:
-    """x ← x − Σ weight·Δ̂_i, in O(nnz) beside one copy of the model (Algorithm 1, line 19).
+    """x ← x − Σ weight·Δ̂_i, in O(nnz) plus one copy of the model (Algorithm 1, line 19).
 
-    A missing update is sent again later. The others are not scaled up for it, or it would count twice.
+    The weights of the updates that arrived are not scaled up for a missing one. It is sent again later, and would
+    count twice.
     """
     fedavg = cast(FedAvg, strategy)
     fedavg._check_and_log_replies(replies, is_train=True, validate=False)

@@ -1,4 +1,4 @@
-"""One tensor as Flower carries it. bfloat16, which numpy does not have, is carried as its 16 bits."""
+"""Tensors in Flower's messages. numpy has no bfloat16: such a tensor is sent as the 16 bits of each element."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from gammafl.core.errors import InputError
 BFLOAT16 = "bfloat16"
 HALF = ("float16", BFLOAT16)
 RAW = "gammafl.raw"
-"""Serialisation of a bfloat16 tensor: its elements in order, two bytes each, the low one first."""
+"""Serialisation of a bfloat16 tensor: its elements in order, two bytes each, the low byte first."""
 
 
 class Floats(NamedTuple):
@@ -26,7 +26,11 @@ class Floats(NamedTuple):
 
 
 def array_record(state_dict: Mapping[str, Any]) -> ArrayRecord:
-    """`flwr.app.ArrayRecord(state_dict)` that takes bfloat16 as well; `state_dict` is the way back.
+    """As `flwr.app.ArrayRecord(state_dict)`, and takes bfloat16 tensors too.
+
+    state_dict   name → tensor, such as `module.state_dict()`
+
+    Returns an ArrayRecord; `gammafl.flower.state_dict` reads it.
 
     >>> import torch
     >>> record = array_record({"weight": torch.ones(2, dtype=torch.bfloat16)})
@@ -37,7 +41,17 @@ def array_record(state_dict: Mapping[str, Any]) -> ArrayRecord:
 
 
 def state_dict(record: ArrayRecord) -> dict[str, Any]:
-    """The tensors of `record`, for `module.load_state_dict`; bfloat16 is what it was."""
+    """The tensors of `record`, for `module.load_state_dict`.
+
+    record   an ArrayRecord, of Flower's own or of `gammafl.flower.array_record`
+
+    Returns name → tensor, each of its own type; bfloat16 too.
+
+    >>> import torch
+    >>> tensors = state_dict(array_record({"bias": torch.zeros(3)}))
+    >>> tensors["bias"]
+    tensor([0., 0., 0.])
+    """
     import torch
 
     tensors = {}
@@ -58,7 +72,7 @@ def _array(tensor: Any) -> Array:
 
 
 def numpy_of(array: Array) -> NDArray[Any]:
-    """The elements of `array`, if its data are of its type and shape; else `ValueError`."""
+    """The elements of `array`. A `ValueError` if its data do not have the type and the shape that it states."""
     if array.dtype == BFLOAT16:
         return _bits(array)
     if array.stype != SType.NUMPY:
@@ -95,11 +109,11 @@ def in_float32(record: ArrayRecord) -> ArrayRecord:
 
 
 def floats_out(values: NDArray[np.float32], kind: Floats) -> Array:
-    """float32 elements as a tensor of that type, rounded to the nearest."""
+    """float32 elements as a tensor of the type `kind`, rounded to the nearest."""
     if kind.dtype != BFLOAT16:
         return Array(values.astype(kind.dtype, copy=False))
     words = np.ascontiguousarray(values).view(np.uint32)
-    nearest = words + np.uint32(0x7FFF) + (words >> np.uint32(16) & np.uint32(1))  # halves to the even one
+    nearest = words + np.uint32(0x7FFF) + (words >> np.uint32(16) & np.uint32(1))  # ties to even
     bits = np.asarray(nearest >> np.uint32(16), "<u2").reshape(values.shape)
     if kind.stype == SType.NUMPY:
         buffer = BytesIO()
@@ -109,7 +123,7 @@ def floats_out(values: NDArray[np.float32], kind: Floats) -> Array:
 
 
 def _bits(array: Array) -> NDArray[np.uint16]:
-    """The 16 bits of each element of a bfloat16 tensor: as they are, or as numpy stored them."""
+    """The 16 bits of each element of a bfloat16 tensor, whose data are plain bytes or a file of numpy's."""
     shape = tuple(array.shape)
     if array.stype == SType.NUMPY:
         try:
@@ -125,7 +139,7 @@ def _bits(array: Array) -> NDArray[np.uint16]:
 
 
 class LazyArray(Array):
-    """A tensor of float32 that is made when somebody asks for it, so that many of them need no memory."""
+    """A float32 tensor that is computed when its data are read. So many of them need little memory."""
 
     def __init__(self, shape: tuple[int, ...], make: Callable[[], NDArray[np.float32]]) -> None:
         self.dtype, self.shape, self.stype = "float32", shape, SType.NUMPY

@@ -1,4 +1,4 @@
-"""The server's state on its disk, from which a ServerApp that died goes on."""
+"""The server's state on its disk. A ServerApp that died continues from it when it is started again."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -17,13 +17,13 @@ LOG = logging.getLogger("flwr")
 
 FORMAT = 1
 LOCK_SECONDS = 30.0
-"""How long a ServerApp waits for one that still runs."""
+"""How long a ServerApp waits until another one that uses the same directory ends."""
 
 ELSEWHERE = "name another directory: Compressed(…, checkpoint=…)"
 
 
 class Terms(Facts):
-    """What must be the same when a training goes on."""
+    """Arguments that must be the same when a training continues."""
 
     method: str
     rounds: Count
@@ -33,12 +33,12 @@ class Terms(Facts):
 
 
 class CheckpointFacts(Facts):
-    """What a checkpoint says beside its arrays."""
+    """What a checkpoint holds in addition to its arrays."""
 
     format: Literal[1]
     terms: Terms
     done: Count | None
-    """The number of the last round that the strategy aggregated; some count from 0. None before the first."""
+    """The strategy's number of the last round that it aggregated; some strategies count from 0. None: none yet."""
 
     rounds: dict[str, Any]
     """`Rounds.state`."""
@@ -47,21 +47,21 @@ class CheckpointFacts(Facts):
     """`StrategyState.pack`."""
 
     hooks: dict[str, Any]
-    """What else `flower/resumption.py` keeps."""
+    """What `flower/resumption.py` keeps in addition."""
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A checkpoint as it was read."""
+    """A checkpoint that was read."""
 
     facts: CheckpointFacts
     tensors: Mapping[str, Any]
 
 
 class Checkpoint:
-    """DIRECTORY/server.safetensors, which is replaced in one step: it is the old one or the new one, whole.
+    """The file DIRECTORY/server.safetensors. It is replaced in one step: it is always the whole old or new file.
 
-    There is no copy of an older state. A server that went back would forget uploads that it has confirmed.
+    There is no copy of an older state. A server that went back to it would forget uploads that it has confirmed.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -69,7 +69,7 @@ class Checkpoint:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """For this process alone."""
+        """While it lasts, no other process can use the directory."""
         with storing(self.file.parent, "run again", ELSEWHERE):
             private_files.make_directory(self.file.parent)
             lock = locks.take(
@@ -82,7 +82,7 @@ class Checkpoint:
             yield
 
     def read(self, terms: Terms) -> Stored | None:
-        """What is stored; None if nothing is. An `InputError` if it is damaged, or of another training."""
+        """The stored state, or None. An `InputError` if it is damaged, or belongs to another training."""
         if not is_there(self.file):
             return None
         try:
@@ -101,7 +101,7 @@ class Checkpoint:
         return Stored(facts, tensors)
 
     def write(self, facts: dict[str, Any], packer: Packer) -> None:
-        with storing(self.file, "run again: the training goes on from the round before", ELSEWHERE):
+        with storing(self.file, "run again: the training continues from the previous round", ELSEWHERE):
             tensor_files.replace(self.file, packer.tensors, {"format": FORMAT, **facts})
 
 

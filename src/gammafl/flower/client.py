@@ -1,4 +1,4 @@
-"""The client's part of a round: the model to the app's train function, and a compressed update back to the server."""
+"""The client's part of a round: give the model to the train function, and send a compressed update to the server."""
 
 import json
 import logging
@@ -36,7 +36,7 @@ LOG = logging.getLogger("flwr")
 Train = Callable[[Message, Context], Message]
 
 NODE_BUDGET = "gammafl-budget"
-"""The key of a SuperNode's own configuration that says what it may send: "2 kB/s", "64 kB/upload"."""
+"""The key in a SuperNode's node configuration for what this node may send: "2 kB/s", "64 kB/upload"."""
 
 
 @dataclass
@@ -51,12 +51,15 @@ class Exchange:
     entries: Mapping[str, Entry]
 
     def train(self, call_next: Train) -> Message:
-        """Algorithm 1, lines 6-14. The upload is stored before it leaves: until then a crash leaves what the last
-        round stored, and the server's word about it comes again."""
+        """Algorithm 1, lines 6-14.
+
+        The upload is stored before it is sent. After a crash before that, the client continues from the state that
+        the last round stored, and the server tells it again whether its last upload arrived.
+        """
         method = build(self.offer.method, self.entries)
         budget = own_budget(self.context.node_config.get(NODE_BUDGET))
         if self.offer.base is None:
-            self._require_dim(self._layout)  # before anything of that size is made
+            self._require_dim(self._layout)  # before memory of that size is allocated
         self.disk.check_room(self.offer.dim, len(method.memory.vectors))
         state = self._state(method)
         if self.offer.round == state.round and state.outbox.open is not None and (stored := self.disk.load_reply()):
@@ -65,11 +68,11 @@ class Exchange:
             return self._same_answer(state.outbox.open, *stored)
         require(
             self.offer.round > state.round,
-            f"a message of round {self.offer.round}, after an upload of round {state.round}: too late to answer",
+            f"a message of round {self.offer.round}, but this client has uploaded in round {state.round} already",
         )
         found = self._model()
         if found is None:
-            self.disk.save(state, method)  # the server will know us by this incarnation
+            self.disk.save(state, method)  # the server will know the client by it
             return self._ask_for_full(Answer(wants_full=True, **self._who(state)))
         model, layout = found
         again, lost = state.settle(self.offer, self.context.node_id)
@@ -106,9 +109,9 @@ class Exchange:
         return reply
 
     def _same_answer(self, payload: bytes, key: str, content: RecordDict) -> Message:
-        """To a round that this client has answered already, as a server asks again that died in between.
+        """The stored answer, for a server that died and asks for the same round again.
 
-        Nothing is trained: what the upload holds would be there twice.
+        The client does not train again: the server would count the same training twice.
         """
         LOG.info("gammafl: client %s sends its upload of round %d again", self.disk.name, self.offer.round)
         answer = Answer.read(content)
@@ -121,7 +124,7 @@ class Exchange:
         return Message(content, reply_to=self.message)
 
     def evaluate(self, call_next: Train) -> Message:
-        """The function gets the whole model, however it came."""
+        """Gives the app's evaluate function the whole model, also if only changes of it were sent."""
         found = self._model()
         if found is None:
             return self._ask_for_full(Holding(wants_full=True))
@@ -133,20 +136,20 @@ class Exchange:
     # --- the upload ---------------------------------------------------------------------------------------
 
     def _state(self, method: Method) -> ClientState:
-        """What is stored; a clean one, and a warning, where that is lost, too old, or not what the server knows."""
+        """The stored state. A new one, and a warning, if it is lost, too old, or unknown to the server."""
         offer, state = self.offer, self.disk.load(method, self.offer.dim, self.offer.training)
         reason = state.distrust(offer, str(self.disk.state_file.parent), self.forget_after)
         if reason is None:
             return state
         LOG.warning("gammafl: client %s starts clean: %s", self.disk.name, reason)
         state = ClientState.new(method, offer.dim, offer.training, offer.round - 1, pace=state.pace)
-        self.disk.save(state, method)  # said once, even if the training fails
+        self.disk.save(state, method)  # so the warning comes once, even if the training fails
         return state
 
     # --- the model ----------------------------------------------------------------------------------------
 
     def _model(self) -> tuple[Vector, Layout] | None:
-        """The server's model: as it came, or what is stored with what has changed since; None if nothing is stored."""
+        """The server's model: from the message, or the stored model plus the changes. None if none is stored."""
         record = self._record
         if self.offer.base is None:
             layout = self._layout
@@ -161,29 +164,29 @@ class Exchange:
             delivery = to_delivery(record, self.offer.base, self.offer.version)
             model = advanced(view, held, delivery, layout)
         alike = self.offer.layout in (None, layout.vector.fingerprint())
-        require(alike, "a model with other tensors than the server announced")
+        require(alike, "the server sent a model with other tensors than it announced")
         if self.offer.stores:
             self.disk.save_model(model, layout, self.offer.version)
         return model, layout
 
     @property
     def _record(self) -> ArrayRecord:
-        """The model, or what has changed of it, in the server's message."""
+        """The record in the server's message that holds the model or its changes."""
         record = self.message.content.array_records.get(self.offer.arrays)
         if record is None:
-            raise InputError(f"the server announced a model as {self.offer.arrays!r}, which its message does not have")
+            raise InputError(f"the server announced a model as {self.offer.arrays!r}, but its message has none")
         return record
 
     def _require_dim(self, layout: Layout) -> None:
-        require(layout.dim == self.offer.dim, f"a model of {layout.dim} elements where {self.offer.dim} are announced")
+        require(layout.dim == self.offer.dim, f"the model has {layout.dim} elements, {self.offer.dim} were announced")
 
     @cached_property
     def _layout(self) -> Layout:
-        """Of the whole model, also where a part of it came."""
+        """The layout of the whole model, also if the server sent a part of it."""
         record = self._record
         if self.offer.tensors is None:
             tied = self.offer.tied or []
-            require(len(tied) % 2 == 0, "the server names tied tensors that are no pairs")
+            require(len(tied) % 2 == 0, "the server must name tied tensors in pairs")
             return Layout.of(record, self.offer.whole, dict(zip(tied[::2], tied[1::2], strict=True)))
         try:
             facts = checked(LayoutFacts, json.loads(self.offer.tensors))
@@ -197,7 +200,7 @@ class Exchange:
         return set(layout.names) if self.offer.base is not None else set(record)
 
     def _plain(self, model: Vector, layout: Layout, built: bool) -> Message:
-        """The message as the app's function knows it; the model as it came, unless it was `built` here."""
+        """The message for the app's function, without gammafl's record; with `model` if it was `built` here."""
         key = self.offer.arrays
         if built or self.offer.base is not None:
             self.message.content[key] = layout.record(model, [n for n in layout.names if n in self._sent_names(layout)])
@@ -205,13 +208,13 @@ class Exchange:
         return self.message
 
     def _trained(self, content: RecordDict, layout: Layout, sent: Collection[str]) -> tuple[str, ArrayRecord]:
-        """The model in the reply of the train function, and its key; other ArrayRecords are the app's own."""
+        """The key and the model in the train function's reply. Other ArrayRecords belong to the app."""
         records = content.array_records
         fitting = [key for key, record in records.items() if record and record.keys() <= set(layout.names)]
         keys = [self.offer.arrays] if self.offer.arrays in records else fitting
         if len(keys) != 1:
             raise InputError(
-                "the train function must return the model in one ArrayRecord, under the key that it came by"
+                "the train function must return the model in one ArrayRecord, under the key under which it was sent"
                 f" ({self.offer.arrays!r}); found {list(records)}"
             )
         trained = records[keys[0]]
@@ -229,9 +232,9 @@ class Exchange:
         return self.offer.version if self.offer.stores else None
 
     def _ask_for_full(self, answer: Holding) -> Message:
-        """Nothing to build on: the server sends the whole model the next time."""
+        """The answer of a client that has no stored model: the server will send it the whole model next time."""
         LOG.warning(
-            "gammafl: client %s has no model of version %s; asks for a whole one", self.disk.name, self.offer.base
+            "gammafl: client %s has no model of version %s and asks for a whole one", self.disk.name, self.offer.base
         )
         content = RecordDict()
         answer.write(content)
@@ -240,7 +243,7 @@ class Exchange:
 
 @contextmanager
 def _set_aside(memory: ClientMemory, layout: Layout, names: Collection[str]) -> Iterator[None]:
-    """What is left of tensors other than `names` waits: the reply does not hold them, and the server would drop it."""
+    """Hides the residual of tensors other than `names`. The reply does not hold them: the server would drop it."""
     rest = memory.state().get(RESIDUAL)
     if rest is None or layout.shapes.keys() <= set(names):
         yield
@@ -263,7 +266,7 @@ def _set_aside(memory: ClientMemory, layout: Layout, names: Collection[str]) -> 
 
 
 def _names_in(payload: bytes, layout: Layout, sent: Collection[str]) -> set[str]:
-    """The tensors that an upload says something of; tied ones together, where they were sent."""
+    """The tensors of which an upload has entries. Tied tensors are named together, if they were sent."""
     update = decode(payload)
     positions = np.flatnonzero(update.values) if update.entire else update.indices
     return {
@@ -275,7 +278,10 @@ def _names_in(payload: bytes, layout: Layout, sent: Collection[str]) -> set[str]
 
 
 def _update(layout: Layout, before: Vector, trained: ArrayRecord, checks: bool) -> LocalUpdate:
-    """Δ = x_{t+1−E} − x_{t+1}; of tensors that did not come back, 0. What looks like a change is refused if asked."""
+    """Δ = x_{t+1−E} − x_{t+1}, and 0 for tensors that were not returned.
+
+    With `checks`, it refuses a reply that looks like a change of the model.
+    """
     after = layout.flatten(trained, TRAINED, trained.keys())
     for name in layout.shapes:
         if name not in trained:
@@ -286,7 +292,7 @@ def _update(layout: Layout, before: Vector, trained: ArrayRecord, checks: bool) 
 
 
 def _change(layout: Layout, change: ArrayRecord) -> LocalUpdate:
-    """Δ where the train function returns x_{t+1} − x_{t+1−E}."""
+    """Δ if the train function returns x_{t+1} − x_{t+1−E}."""
     return LocalUpdate(-layout.flatten(change, TRAINED, change.keys()), 0.0)
 
 
@@ -296,11 +302,11 @@ CHANGE = (
     " Compressed(…, replies='update')"
 )
 MANY = 1000
-"""Elements from which on two directions that have nothing to do with each other are told by their angle."""
+"""With this number of elements or more, the angle tells whether two vectors are unrelated."""
 
 
 def _looks_like_a_change(before: Vector, after: Vector) -> bool:
-    """Whether `after` is smaller than `before` and at a right angle to it, which no training makes of a model."""
+    """Whether `after` is smaller than `before` and nearly orthogonal to it. No training changes a model like this."""
     if before.size < MANY:
         return False
     size, other = float(np.dot(before, before)), float(np.dot(after, after))

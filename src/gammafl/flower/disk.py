@@ -1,4 +1,4 @@
-"""What a client keeps on its disk, so that a restart loses nothing: residual, open upload, and the model it holds."""
+"""A client's files: its residual, its open upload, and the model that it holds. A restart loses none of them."""
 
 import logging
 import os
@@ -31,10 +31,10 @@ from gammafl.flower.states import folder_of
 from gammafl.methods.description import describe
 
 LOG = logging.getLogger("flwr")
-"""Flower's own, so that what we say is where an operator looks."""
+"""Flower's own logger: an operator looks there."""
 
 FORMAT = 2
-"""Of a client's state."""
+"""The version of the format of a client's state."""
 
 HALVES = "residual-bf16"
 Residuals = Literal["f32", "bf16"]
@@ -43,13 +43,16 @@ Residuals = Literal["f32", "bf16"]
 SPARE_BYTES = 1 << 20
 FIXED, REPLY = "fixed.", "reply."
 Reply = tuple[str, RecordDict]
-"""The content of a reply, and the key of the record that the upload has in it."""
+"""The key under which a reply holds the upload, and the content of the reply."""
 
 ELSEWHERE = "name another directory: compress(state_dir=…) or $GAMMAFL_STATE"
 
 
 def client_name(context: Context) -> str:
-    """The partition of the SuperNode, which outlives restarts; without one its node id, which authentication keeps."""
+    """The SuperNode's partition id, which stays the same over restarts.
+
+    Without one, its node id, which stays the same only with authentication.
+    """
     name = str(context.node_config.get("partition-id", f"node-{context.node_id}"))
     if not re.fullmatch(r"[A-Za-z0-9_:-][A-Za-z0-9_.:-]{0,99}", name):
         raise InputError(
@@ -62,8 +65,8 @@ def client_name(context: Context) -> str:
 class ClientDisk:
     """The files of one client in one training: DIRECTORY/training-NAME/CLIENT.state and CLIENT.model.
 
-    A training's folder is for its owner alone, also if it was there before. DIRECTORY is so if it is made here; one
-    that is there already is the user's, and stays as it is.
+    Only its owner can read a training's folder, also one that existed before. DIRECTORY too, if it is created here;
+    the permissions of an existing DIRECTORY do not change.
     """
 
     def __init__(self, directory: Path, context: Context, training: str, residuals: Residuals = "f32") -> None:
@@ -76,7 +79,10 @@ class ClientDisk:
 
     @contextmanager
     def locked(self, seconds: float) -> Iterator[None]:
-        """For this process alone; waits so long for another that still trains, as one that outlived its SuperNode."""
+        """While it lasts, no other process can use this client's files.
+
+        It waits at most `seconds` for another process, such as one that still trains after its SuperNode died.
+        """
         with storing(self.lock_file.parent, "it takes part", ELSEWHERE):
             private_files.make_directory(self.lock_file.parent)
             lock = locks.take(
@@ -89,7 +95,7 @@ class ClientDisk:
             yield
 
     def forget(self, seconds: float) -> None:
-        """The training is over: this client's files go, and the folder with the last of them."""
+        """Removes this client's files after the end of the training, and the folder if it is empty then."""
         with self.locked(seconds), storing(self.state_file, "it is removed", ELSEWHERE):
             self.state_file.unlink(missing_ok=True)
             self.model_file.unlink(missing_ok=True)
@@ -98,7 +104,10 @@ class ClientDisk:
             self.lock_file.parent.rmdir()
 
     def check_room(self, dim: int, vectors: int) -> None:
-        """Before training, since an update that can't be stored is lost; a memory has so many `vectors`."""
+        """Checks the free space before the training, since an update that can't be stored is lost.
+
+        vectors   how many vectors of `dim` elements the method's memory has
+        """
         free, needed = shutil.disk_usage(self.state_file.parent).free, (vectors + 1) * 4 * dim + SPARE_BYTES
         if free < needed:
             raise InputError(
@@ -107,7 +116,7 @@ class ClientDisk:
             )
 
     def load(self, method: Method, dim: int, training: str) -> ClientState:
-        """The stored state; a new one where there is none of this training, or none that can be used."""
+        """The stored state; a new one if this training has none, or if the stored one can't be used."""
         try:
             if is_there(self.state_file) and (state := _read(self.state_file, method, dim, training)):
                 return state
@@ -121,13 +130,16 @@ class ClientDisk:
         return ClientState.new(method, dim, training)
 
     def save(self, state: ClientState, method: Method, reply: Reply | None = None) -> None:
-        """Stores the state; and the `reply` that carried the open upload, without it, if it may be asked for again."""
+        """Stores the state.
+
+        reply   the reply that carries the open upload, if the server may ask for it again; stored without the upload
+        """
         outbox, packer = state.outbox, Packer()
         tensors: dict[str, Any] = dict(outbox.memory.state())
         if self.residuals == "bf16" and RESIDUAL in tensors:
-            # by the upload, which no two clients share: the same training again rounds the same way
+            # seeded by the upload, which differs between clients: a repeated training rounds the same way
             rng = seeds.generator(zlib.crc32(outbox.open or b""), "residual", state.round)
-            halved.round_by_chance(tensors[RESIDUAL], rng)  # the memory's own: what is stored is what is used
+            halved.round_by_chance(tensors[RESIDUAL], rng)  # in place: the client goes on with what it stored
             tensors[HALVES] = halved.to_halves(tensors.pop(RESIDUAL))
         if outbox.open is not None:
             tensors["open"] = np.frombuffer(outbox.open, np.uint8)
@@ -135,11 +147,11 @@ class ClientDisk:
         if reply is not None:
             facts["reply"] = packer.pack(list(reply))
             tensors |= {f"{REPLY}{name}": tensor for name, tensor in packer.tensors.items()}
-        with storing(self.state_file, "it takes part again; what it trained in this round is lost", ELSEWHERE):
+        with storing(self.state_file, "it takes part again; its training of this round is lost", ELSEWHERE):
             tensor_files.replace(self.state_file, tensors, facts)
 
     def load_reply(self) -> Reply | None:
-        """The reply that carried the open upload, without it; None if it was not stored."""
+        """The reply that carried the open upload, without the upload. None if it was not stored."""
         raw, tensors = tensor_files.read(self.state_file)
         if raw.get("reply") is None:
             return None
@@ -151,11 +163,11 @@ class ClientDisk:
         return key, content
 
     def load_model(self, least: int, most: int) -> tuple[int, Vector, Layout] | None:
-        """The version, the stored model and its layout, if it is of a version from `least` to `most`."""
+        """The version, the stored model and its layout. None if the version is not from `least` to `most`."""
         try:
             version, model, layout = _read_model(self.model_file)
         except (*tensor_files.DAMAGED, OSError) as error:
-            LOG.info("gammafl: no stored model to build on (%s)", error)
+            LOG.info("gammafl: the stored model can't be used (%s)", error)
             return None
         return (version, model, layout) if least <= version <= most else None
 
@@ -167,7 +179,7 @@ class ClientDisk:
 
 
 class StateFacts(ClientFacts):
-    """What NAME.state says beside its tensors."""
+    """What CLIENT.state holds in addition to its tensors."""
 
     format: Literal[2]
     address: int
@@ -175,22 +187,22 @@ class StateFacts(ClientFacts):
 
 
 class ModelFacts(Facts):
-    """What NAME.model says beside its tensors."""
+    """What CLIENT.model holds in addition to its tensors."""
 
     version: Count
     layout: LayoutFacts
 
 
 def _read(path: Path, method: Method, dim: int, training: str) -> ClientState | None:
-    """None if it is of another training."""
+    """The stored state; None if it belongs to another training."""
     raw, tensors = tensor_files.read(path)
     if raw.get("format") != FORMAT:
-        raise ValueError("it is of another version of gammafl: upgrade between runs, not within one")
+        raise ValueError("another version of gammafl wrote it: upgrade between runs, not within one")
     facts = checked(StateFacts, raw)
     if facts.training != training:
         return None
     if facts.method != describe(method):
-        raise ValueError("it is of another method")
+        raise ValueError("it belongs to another method")
     keeps_a_rest = method.leaves_a_rest and not isinstance(method.memory, NoMemory)
     remembers = keeps_a_rest or RESIDUAL in tensors or HALVES in tensors
     wanted = dict.fromkeys(method.memory.vectors, Kind(FLOATS, (dim,))) if remembers else {}

@@ -1,4 +1,7 @@
-"""What each node is sent of the model: all of it, its changes, or what a method keeps of the difference to the view."""
+"""What the server sends each node: the whole model, its changes, or a compressed difference to the view.
+
+The view is the model that the clients hold.
+"""
 
 import zlib
 from collections.abc import Mapping
@@ -20,48 +23,53 @@ from gammafl.methods.ways import Way
 
 
 class Sent(NamedTuple):
-    """A message's model."""
+    """What a message holds of the model."""
 
     record: ArrayRecord
     base: int | None = None
-    """The version that it builds on; None: it is whole."""
+    """The version that it changes. None: it is the whole model."""
 
 
 class Downlink:
-    """The server's part, over Flower: a node says itself which version of the view it has stored.
+    """The server's part of the downlink. Each node tells which version of the view it has stored.
 
-    The view moves once a round, when the strategy has made its model or when the first message is made (`show`); once
-    more where the strategy changes its model in between.
+    The view moves once per round: when the strategy has made its model, or with the first message of the round
+    (`show`). It moves a second time if the strategy changes its model between these two.
     """
 
     def __init__(self, way: Way, layout: Layout, exchange: ServerExchange) -> None:
         self.way, self._layout, self._exchange = way, layout, exchange
         self._link: downlink.Downlink | None = None
         self._shown: tuple[ArrayRecord, int] | None = None
-        """The strategy's model that the view moved to last, and in which round."""
+        """The strategy's model to which the view moved last, and in which round."""
         self.whole = ArrayRecord()
-        """The view as a client gets it that holds none."""
+        """The whole view, for a client that holds no version of it."""
         self._ready: dict[int, Sent] = {}
         self._scale = way.scale(layout.dim, exchange.schedule) if isinstance(way, Method) else 1.0
 
     @property
     def version(self) -> int:
-        """Of the view."""
+        """The version of the view."""
         return 0 if self._link is None else self._link.state.version
 
     @property
     def view(self) -> Vector:
-        """What clients hold once they have got the last message; not where the model is sent as a whole."""
+        """The model that clients hold after the last message. There is none if the model is sent whole each time."""
         assert self._link is not None, "no model was shown"
         return self._link.view
 
     @property
     def is_compressed(self) -> bool:
-        """Whether clients hold something else than the model."""
+        """Whether clients hold another model than the strategy."""
         return isinstance(self.way, Method)
 
     def show(self, record: ArrayRecord, model: Vector, whole: ArrayRecord) -> None:
-        """The strategy's model that is sent next: as it is, as a vector, and as clients would get it whole."""
+        """Sets the strategy's model that is sent next.
+
+        record   the strategy's record
+        model    the same as a vector
+        whole    what a client would get as a whole model
+        """
         if self.way == "full" or self._is_shown(record):
             return
         if self._link is None:
@@ -70,7 +78,7 @@ class Downlink:
         else:
             self._link.move(model, self._moment())
             if self._others_changed(whole):
-                self._link.state.held.clear()  # whole numbers travel with the whole view
+                self._link.state.held.clear()  # tensors of whole numbers are sent only with the whole view
         self._shown, self._ready = (record, self._exchange.round), {}
         self.whole = whole if not self.is_compressed else self._view_as(whole)
 
@@ -86,23 +94,23 @@ class Downlink:
         return ArrayRecord({name: floats.get(name, array) for name, array in whole.items()})
 
     def _moment(self) -> Moment:
-        """The beginning of the round, as the method of the way down sees it."""
+        """The beginning of the round, for the downlink's method."""
         exchange = self._exchange
         key = key_of(zlib.crc32(exchange.training.encode()), exchange.round)
         return exchange.schedule.moment(exchange.round * exchange.local_steps, self._scale, exchange.layout, key)
 
     def holds(self, node: int, version: int) -> None:
-        """`node` says which version it has stored."""
+        """Notes which version `node` says that it has stored."""
         if self._link is not None and version <= self.version:
             self._link.state.held[node] = version
 
     def forget(self, node: int) -> None:
-        """`node` says that it has nothing stored."""
+        """Notes that `node` says that it has nothing stored."""
         if self._link is not None:
             self._link.forget(node)
 
     def sent(self, node: int) -> Sent:
-        """What `node` is sent of the model that was shown."""
+        """What `node` is sent of the model that `show` was given."""
         assert self._link is not None, "a model must be shown first"
         base = self._link.state.held.get(node)
         if base is None:
@@ -112,11 +120,11 @@ class Downlink:
             whole = delivery.kind == "whole"
             self._ready[base] = Sent(self.whole) if whole else Sent(from_delivery(delivery), base)
         if self._ready[base].base is None:
-            self.forget(node)  # until it says that the whole arrived
+            self.forget(node)  # until it says that the whole model arrived
         return self._ready[base]
 
     def state(self, packer: Packer, current: ArrayRecord | None) -> dict[str, Any] | None:
-        """What must outlive the process, `current` being the strategy's model; None where there is nothing."""
+        """The state to store; None if there is none. `current` is the strategy's model."""
         if self._link is None:
             return None
         view, fixed = self._link.state, {name: self.whole[name] for name in self._layout.fixed}
@@ -128,7 +136,7 @@ class Downlink:
         }
 
     def restore(self, saved: Mapping[str, Any] | None, tensors: Mapping[str, Any], current: ArrayRecord) -> None:
-        """The state that `state` was taken of."""
+        """Sets the state that `state` returned before."""
         if saved is None:
             return
         view = ViewState.restored(unpack(saved["view"], tensors), checked(ViewFacts, saved["facts"]))
@@ -137,10 +145,10 @@ class Downlink:
         self._shown = (current, self._exchange.round) if saved["shown"] else None
 
     def distance(self, model: Vector) -> float:
-        """‖x − y‖/‖x‖ of a model and the view; 0 where there is no view of its own."""
+        """‖x − y‖/‖x‖ of a model and the view; 0 if clients hold the model itself."""
         return 0.0 if self._link is None else downlink.distance(model, self._link.view)
 
 
 def advanced(view: Vector, held: int, delivery: Delivery, layout: Layout) -> Vector:
-    """The client's part: the view after `delivery`, from the version that the client has stored."""
+    """The client's part: the view after `delivery`, from the version `held` that the client has stored."""
     return downlink.received(view, delivery, held, layout.held)

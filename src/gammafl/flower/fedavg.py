@@ -1,4 +1,4 @@
-"""FedAvg with compressed updates in one line, and participants that the seed fixes."""
+"""FedAvg with compressed updates in one line. The seed determines the participants."""
 
 import inspect
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from gammafl.flower.strategy import LOG, Compressed
 
 
 class SeededFedAvg(FedAvg):
-    """FedAvg whose participants follow from the seed and the round, as the simulator's do."""
+    """FedAvg that draws the participants from the seed and the round, as the simulator does."""
 
     def __init__(self, seed: int = 0, **options: Any) -> None:
         super().__init__(**options)
@@ -29,7 +29,7 @@ class SeededFedAvg(FedAvg):
         if self.fraction_train == 0.0:
             return []
         count = max(int(len(list(grid.get_node_ids())) * self.fraction_train), self.min_train_nodes)
-        _, connected = sample_nodes(grid, self.min_available_nodes, count)  # waits until enough nodes are there
+        _, connected = sample_nodes(grid, self.min_available_nodes, count)  # waits until enough nodes are connected
         nodes = sorted(connected)
         picked = [nodes[i] for i in server.pick(len(nodes), count, self.seed, server_round - 1)]
         LOG.info("configure_train: Sampled %s nodes (out of %s)", len(picked), len(nodes))
@@ -39,9 +39,10 @@ class SeededFedAvg(FedAvg):
 
 
 class CompressedFedAvg(Compressed):
-    """`Compressed(FedAvg(…), …)` in one line, with the participants of each round fixed by `seed`.
+    """`Compressed(FedAvg(…), …)` in one line, with participants that follow from `seed`.
 
-    All settings of `Compressed` and all options of Flower's FedAvg.
+    seed       determines which clients take part in which round
+    settings   all settings of `Compressed`, and all options of Flower's FedAvg
 
     >>> CompressedFedAvg(method="top-k", keep=0.001, fraction_train=0.5).strategy.fraction_train
     0.5

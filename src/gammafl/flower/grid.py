@@ -1,4 +1,4 @@
-"""Flower's Grid with a courier in between: the strategy sends and receives as ever."""
+"""A Grid of Flower's around another one, which changes messages and replies. The strategy does not notice it."""
 
 from collections.abc import Callable, Collection, Iterable
 from functools import cache
@@ -10,12 +10,12 @@ from flwr.serverapp import Grid
 from gammafl.flower.messages import Notice, kind_of, message_like
 
 Reply = tuple[str, Message]
-"""The kind of the message that was sent, "train", "evaluate" or "query", and the reply to it. What the reply calls
-itself is its sender's word."""
+"""The kind of the message that was sent, "train", "evaluate" or "query", and the reply to it. The reply's own kind is
+not used: its sender may set it to anything."""
 
 
 class PassingGrid(Grid):
-    """Passes everything on to `grid`, each message as `write` makes it, each reply as `read` makes it."""
+    """Passes all calls on to `grid`. `write` may change each message, and `read` each reply."""
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
@@ -68,7 +68,7 @@ class PassingGrid(Grid):
 
 
 class CompressedGrid(PassingGrid):
-    """Hands messages to `write` and replies to `read` of whoever makes it."""
+    """Passes messages through the function `write`, and replies through the function `read`."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class CompressedGrid(PassingGrid):
 
 
 class UncompressedGrid(PassingGrid):
-    """Tells clients that nothing is compressed, so that those with the mod train as they would without it."""
+    """Tells clients that nothing is compressed. Those that have the mod then train as without it."""
 
     def write(self, messages: list[Message], timeout: float | None) -> list[Message]:
         return [self._noticed(message) for message in messages]

@@ -1,7 +1,7 @@
-"""The replies as the strategy gets them: for the model b that it sent, b − Δ̂ in float32.
+"""Turns uploads into the replies that the strategy expects: b − Δ̂ in float32, for the model b that it sent.
 
-Each reply is looked at on its own: a bad one costs its sender's upload and no more. Tensors are made when somebody asks
-for them, so that many replies of a large model need little memory.
+Each reply is checked alone: a bad one loses its sender's upload, and nothing else. Tensors are computed when they are
+read, so that many replies of a large model need little memory.
 """
 
 import logging
@@ -28,7 +28,7 @@ from gammafl.flower.training import Base, Training, require_finite
 LOG = logging.getLogger("flwr")
 
 NO_MOD = (
-    "it sent a whole model: add gammafl.flower.compress() to the mods of its ClientApp, first of them, or let whole"
+    "it sent a whole model: add gammafl.flower.compress() as the first of its ClientApp's mods, or let whole"
     " models count with Compressed(accept_whole=True)"
 )
 
@@ -41,7 +41,7 @@ class Incoming:
         self._warned_of_arrays = False
 
     def read(self, replies: Iterable[Reply]) -> list[Message]:
-        """In the order of the nodes' ids, whichever came first; what is refused is left out."""
+        """The replies for the strategy, in the order of the nodes' ids. Refused replies are left out."""
         kinds: dict[str, list[Message]] = defaultdict(list)
         for kind, reply in sorted(replies, key=lambda reply: reply[1].metadata.src_node_id):
             kinds[kind].append(reply)
@@ -54,7 +54,7 @@ class Incoming:
         models: dict[int, Message] = {}
         for reply in replies:
             node = reply.metadata.src_node_id
-            if node not in opened.bases:  # it was sent no model in this round
+            if node not in opened.bases:  # this round sent it no model
                 if reply.has_content() and KEY in reply.content:
                     self._refuse(node, "an answer to a round that is over")
                 else:
@@ -76,7 +76,10 @@ class Incoming:
         return passed + list(models.values())
 
     def _read_evaluated(self, replies: list[Message]) -> list[Message]:
-        """All for a strategy of one's own; for Flower's those that it can average, or the others would end the run."""
+        """The replies to an evaluation. Flower's strategies get only those that they can average.
+
+        The others would end the run. A strategy that is not Flower's gets all replies.
+        """
         replies = [reply for reply in replies if not self._without_model(reply)]
         self._warn_of_arrays(replies)
         key = self.training.terms.weight_key
@@ -86,7 +89,7 @@ class Incoming:
         return failed + alike((r for r in replies if not r.has_error() and r.content.metric_records), key)
 
     def _warn_of_arrays(self, replies: Sequence[Message]) -> None:
-        """Some apps return the model from their evaluate function too: whole, and for nothing."""
+        """Warns once if evaluate functions return arrays: that costs bytes, and nobody reads them."""
         records = [r for m in replies if m.has_content() for r in m.content.array_records.values()]
         size = sum(len(array.data) for record in records for array in record.values())
         if size and not self._warned_of_arrays:
@@ -99,19 +102,22 @@ class Incoming:
             )
 
     def _refuse(self, node: int, reason: str) -> None:
-        """Notes it; what the node sent before in this round, and was in order, counts."""
+        """Notes the refusal. An earlier valid upload of the node in this round still counts."""
         self.training.open.refused[node] = printable(reason)
         LOG.warning("gammafl: upload of node %d refused: %s", node, printable(reason))
 
     def _refuse_copies(self, models: dict[int, Message]) -> None:
-        """Of several nodes with a copy of one client's state, one upload counts."""
+        """If several nodes have a copy of one client's state, only one upload counts."""
         if models:
             for address, reason in self.training.exchange.settle_contests().items():
                 self._refuse(int(address), reason)
                 models.pop(int(address), None)
 
     def _refuse_outliers(self, models: dict[int, Message]) -> None:
-        """What is far beyond all others, as long as a learnt bound is not known; not what was handed over already."""
+        """Refuses uploads far larger than all others, while no bound is learnt from earlier rounds.
+
+        Uploads that the strategy already has are not checked again.
+        """
         if models:
             for address, reason in self.training.exchange.outliers().items():
                 if models.pop(int(address), None) is not None:
@@ -120,19 +126,20 @@ class Incoming:
                     self.training.open.partial.discard(int(address))
 
     def _refuse_odd_ones(self, models: dict[int, Message]) -> None:
-        """Flower's own strategies end the run if replies differ in their names; the odd ones are refused instead.
+        """Refuses replies whose names of tensors or metrics differ from those of most others.
 
-        FedAvg over sparse updates does without metrics that are alike; not so where models are handed to it.
+        Flower's own strategies would end the run. FedAvg over sparse updates does not need equal names of metrics;
+        FedAvg over models does.
         """
         opened, terms = self.training.open, self.training.terms
-        if not terms.alike or terms.privacy is not None:  # what most have depends on each of them
+        if not terms.alike or terms.privacy is not None:  # the majority depends on each client
             return
-        self._refuse_other(models, _tensor_names, "its tensors have other names than those of most others")
+        self._refuse_other(models, _tensor_names, "its tensors have other names than those of most other clients")
         if not terms.plain or opened.whole or opened.partial:
-            self._refuse_other(models, _metric_names, "its metrics have other names than those of most others")
+            self._refuse_other(models, _metric_names, "its metrics have other names than those of most other clients")
 
     def _refuse_other(self, models: dict[int, Message], form_of_reply: Callable[[RecordDict], Any], why: str) -> None:
-        """Refuses replies that do not have the form that most have."""
+        """Refuses replies whose form differs from that of most replies."""
         forms = {node: form_of_reply(reply.content) for node, reply in models.items()}
         usual = usual_form(forms.values())
         for node, form in forms.items():
@@ -144,7 +151,7 @@ class Incoming:
                 del models[node]
 
     def _take(self, node: int, reply: Message) -> bool:
-        """Puts the model into a reply in place of the upload; False if there is nothing to hand over."""
+        """Replaces the upload in a reply by the model. False if the strategy gets no reply from this one."""
         training, content = self.training, reply.content
         base = training.open.bases[node]
         answer = Answer.read(content)
@@ -160,11 +167,11 @@ class Incoming:
         key, payload = _upload(content)
         weight = self._weight(content)
         names = list(base.record) if answer.returned is None else from_mask(answer.returned, training.layout.names)
-        require(bool(names) and set(names) <= base.record.keys(), "it returns tensors that it was not sent")
+        require(bool(names) and set(names) <= base.record.keys(), "it returns tensors that the server did not send")
         part = set(names) != base.record.keys()
         require(
             not (part and training.exchange.method.memory.commits),
-            "it returns a part of the tensors, and what both sides remember is of all of them",
+            "it returns a part of the tensors, but this method's memory needs all of them",
         )
         arrival = training.exchange.accept(node, answer, payload, weight)
         if arrival is None:
@@ -189,7 +196,7 @@ class Incoming:
         return weight_within(only_metrics(content).get(key), self.training.terms.limits, f"its metric {key!r}")
 
     def _take_whole(self, node: int, content: RecordDict) -> None:
-        """A whole model counts as it is, if it is a model at all."""
+        """Accepts a whole model, after checks of its tensors, its values and its norm."""
         self._weight(content)
         record = content.array_records.get(self.training.model_key(content) or "")
         if not record:
@@ -201,7 +208,7 @@ class Incoming:
         self.training.open.whole[node] = sum(len(array.data) for array in record.values())
 
     def _require_within(self, node: int, record: ArrayRecord, model: Vector) -> None:
-        """A whole model keeps to the norm as an update does, or a client would only have to leave out the mod."""
+        """Applies the limit of the norm to a whole model. Otherwise a client could escape it without the mod."""
         exchange, layout = self.training.exchange, self.training.layout
         if (norm := exchange.norms.within(exchange.limits).norm) is None:
             return
@@ -211,9 +218,9 @@ class Incoming:
         Limits(norm=norm).check_update(SparseUpdate(layout.dim, None, change))
 
     def _trained(self, base: Base, update: SparseUpdate, names: Sequence[str]) -> ArrayRecord:
-        """b − Δ̂, a tensor at a time, when asked for; whole numbers are as the strategy has them."""
+        """b − Δ̂. Each tensor is computed when it is read; tensors of whole numbers are the strategy's own."""
         layout = self.training.layout
-        record = ArrayRecord()  # filled one by one: made of a dict, it would ask for all tensors
+        record = ArrayRecord()  # filled one by one: ArrayRecord(dict) would read all tensors
         for name in names:
             if name in layout.fixed:
                 record[name] = base.record[name]
@@ -229,7 +236,7 @@ class Incoming:
         def make() -> NDArray[np.float32]:
             if change:  # the strategy wants −Δ̂ alone
                 part = np.zeros(place.stop - place.start, np.float32)
-            elif tied:  # which the strategy may have made differ, as by noise
+            elif tied:  # the strategy may have made them differ, such as by noise
                 part = np.array(floats_in(base.record[name]), np.float32).reshape(-1)
             else:
                 part = base.vector[place].copy()
@@ -243,9 +250,9 @@ class Incoming:
         return make
 
     def _without_model(self, reply: Message) -> bool:
-        """Whether an evaluating client had no model to evaluate; notes which version it has stored.
+        """Whether a client had no model to evaluate. Notes which version it has stored.
 
-        Our record is none of the app's business.
+        Removes gammafl's record from the reply, since the app does not expect it.
         """
         if reply.has_error() or not self.training.begun:
             return False
@@ -267,7 +274,7 @@ class Incoming:
 
 
 def _upload(content: RecordDict) -> tuple[str, bytes]:
-    """The key of the record that holds the upload, and the upload."""
+    """The upload in a reply, with the key of its record before it."""
     for key, record in content.array_records.items():
         if list(record) == [UPDATE] and record[UPDATE].stype == STYPE:
             return key, record[UPDATE].data

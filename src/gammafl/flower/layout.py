@@ -1,4 +1,4 @@
-"""A model as Flower carries it, an array a tensor, and as one flat vector."""
+"""A model in two forms: Flower's, with one array per tensor, and one flat vector."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,14 +19,14 @@ from gammafl.files.reading import Count, Facts
 from gammafl.flower.arrays import BFLOAT16, HALF, Floats, floats_in, floats_out, numpy_of
 
 WHOLE = ("*running_mean", "*running_var")
-"""Running statistics: averages, not steps, so that they are sent whole and never thresholded."""
+"""Running statistics. They are averages, not sums of steps: they are sent whole and never thresholded."""
 
 
 Shape = list[Count]
 
 
 class LayoutFacts(Facts):
-    """A layout in a file or an offer; of `fixed` the type, the shape and the serialisation, without the data."""
+    """A layout in a file or an offer. `fixed` has types, shapes and serialisations, but not the data."""
 
     shapes: dict[str, Shape]
     types: dict[str, Annotated[tuple[Literal["float16", "float32", "float64", "bfloat16"], str], Field(strict=False)]]
@@ -38,18 +38,18 @@ class LayoutFacts(Facts):
 
 @dataclass(frozen=True)
 class Layout:
-    """Which tensors the flat vector holds, in order: the compressed ones, then those that are sent whole.
+    """The tensors in the flat vector, in order: first the compressed ones, then those that are sent whole.
 
     The vector is float32; tensors of another precision are rounded to it, and back. Tensors of whole numbers, such as
-    batch counters, are not in the vector: they stay as the server has them. Of tied tensors the vector holds one.
+    batch counters, are not in the vector: clients use the server's. Of tied tensors the vector holds one.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
     types: Mapping[str, Floats]
-    """Of each tensor in the vector: its type, and how Flower serialises it."""
+    """Name → the type of the tensor, and how Flower serialises it, for each tensor in the vector."""
 
     whole: int
-    """How many elements at the end are sent whole."""
+    """How many elements at the end of the vector are sent whole."""
 
     fixed: Mapping[str, Array]
     names: tuple[str, ...]
@@ -73,23 +73,23 @@ class Layout:
         return cls(ordered, types, sum(_size(shapes[name]) for name in last), fixed, tuple(record), tied)
 
     def facts(self) -> dict[str, Any]:
-        """As JSON, for a file or an offer; `fixed` without its data."""
+        """The layout as JSON, for a file or an offer; without the data of `fixed`."""
         fixed = {name: [array.dtype, array.shape, array.stype] for name, array in self.fixed.items()}
         parts = {"shapes": dict(self.shapes), "types": dict(self.types), "whole": self.whole}
         return parts | {"fixed": fixed, "names": self.names, "tied": dict(self.tied)}
 
     @classmethod
     def from_facts(cls, facts: "LayoutFacts", data: Mapping[str, bytes]) -> "Layout":
-        """The layout of `facts`, with the data of its fixed tensors; a `ValueError` if they make no sense."""
+        """The layout of `facts`, with the data of its fixed tensors. A `ValueError` if they contradict each other."""
         shapes = {name: tuple(shape) for name, shape in facts.shapes.items()}
         fixed = {name: _fixed(data[name], *facts.fixed[name]) for name in facts.fixed if name in data}
         types = {name: Floats(*kind) for name, kind in facts.types.items()}
         layout = cls(shapes, types, facts.whole, fixed, tuple(facts.names), facts.tied)
         fit = sorted(layout.names) == sorted((*shapes, *facts.fixed, *facts.tied))
         if not fit or types.keys() != {*shapes, *facts.tied} or not set(facts.tied.values()) <= shapes.keys():
-            raise ValueError("the names of the model's tensors do not fit together")
+            raise ValueError("the names of the model's tensors contradict each other")
         if not shapes or facts.whole > layout.dim:
-            raise ValueError(f"{facts.whole} elements of {layout.dim} are sent whole")
+            raise ValueError(f"{facts.whole} elements sent whole, of a model of {layout.dim}")
         return layout
 
     @property
@@ -99,7 +99,7 @@ class Layout:
 
     @property
     def compressed_sizes(self) -> tuple[int, ...]:
-        """Of those that are not sent whole."""
+        """The length of each tensor that is not sent whole."""
         stops = np.cumsum(self.sizes)
         return self.sizes[: int(np.searchsorted(stops, self.dim - self.whole, "right"))]
 
@@ -112,7 +112,7 @@ class Layout:
 
     @cached_property
     def places(self) -> dict[str, slice]:
-        """Name → where its elements are in the vector; tied tensors share their place."""
+        """Name → the slice of the vector with its elements. Tied tensors share a slice."""
         stops = list(accumulate(self.sizes, initial=0))
         own = {name: slice(*ends) for name, ends in zip(self.shapes, pairwise(stops), strict=True)}
         return own | {name: own[first] for name, first in self.tied.items()}
@@ -125,9 +125,10 @@ class Layout:
         return self.shapes[self.tied.get(name, name)]
 
     def flatten(self, record: ArrayRecord, whose: str, names: Collection[str] | None = None) -> Vector:
-        """A new vector of what `record` holds; an error that names `whose` model does not fit.
+        """A new vector with the tensors of `record`.
 
-        It must hold all tensors, or those of `names`; the places of the others are 0.
+        record   must hold all tensors, or those of `names`; the elements of the others are 0
+        whose    names the model in errors, such as "the server's model"
         """
         vector = np.zeros(self.dim, np.float32)
         for name, shape in self.shapes.items():
@@ -145,7 +146,7 @@ class Layout:
         return vector
 
     def check(self, record: ArrayRecord, whose: str) -> None:
-        """Refuses tensors that `flatten` does not read, tied ones and whole numbers, if they are not what they are."""
+        """Refuses tied tensors and tensors of whole numbers of a wrong type or shape. `flatten` does not read them."""
         for name, array in record.items():
             if name not in self.tied and name not in self.fixed:
                 continue
@@ -158,16 +159,16 @@ class Layout:
             require(finite, f"{whose}: tensor {name!r} must be {dtype} of shape {shape}, and finite")
 
     def require_tied(self, record: ArrayRecord) -> None:
-        """Refuses a model in which tensors that were tied are so no more."""
+        """Refuses a model in which tied tensors differ."""
         for name, first in self.tied.items():
             if name in record and first in record and record[name].data != record[first].data:
                 raise InputError(
-                    f"tensors {name!r} and {first!r} began equal and were taken to be tied, but training made them"
+                    f"tensors {name!r} and {first!r} were equal at first and seemed to be tied, but training made them"
                     " differ; write Compressed(…, tied=False) on the server"
                 )
 
     def record(self, vector: Vector, names: Iterable[str] | None = None) -> ArrayRecord:
-        """The model as Flower carries it; of `names` alone, if they are given."""
+        """The model as a record of Flower's; only the tensors `names`, if they are given."""
         arrays = {}
         for name in self.names if names is None else names:
             if name in self.fixed:
@@ -177,7 +178,7 @@ class Layout:
         return ArrayRecord(arrays)
 
     def exact_record(self, vector: Vector, like: ArrayRecord) -> ArrayRecord:
-        """The tensors of `like`, the floats with the values of `vector` in float32."""
+        """The tensors of `like`; those of floats with the values of `vector`, in float32."""
         arrays = {}
         for name, array in like.items():
             part = None if name in self.fixed else vector[self.places[name]].reshape(self.shape(name))
@@ -185,18 +186,18 @@ class Layout:
         return ArrayRecord(arrays)
 
     def clamp(self, vector: Vector) -> None:
-        """Elements of float16 tensors beyond what they can hold are set to the largest that they do."""
+        """Sets elements of float16 tensors that are too large for float16 to its largest value."""
         for name, part in self.vector.split(vector).items():
             if self.types[name].dtype == "float16":
                 np.clip(part, -HALF_MAX, HALF_MAX, out=part)
 
     @cached_property
     def half(self) -> bool:
-        """Whether any tensor holds less than float32 does."""
+        """Whether any tensor has less precision than float32."""
         return any(kind.dtype in HALF for kind in self.types.values())
 
     def held(self, vector: Vector) -> Vector:
-        """What tensors can hold of `vector`, all of it finite."""
+        """`vector` as the tensors can hold it, with finite elements only."""
         if not self.half:
             return vector
         within = vector.copy()
@@ -204,7 +205,7 @@ class Layout:
         return self.rounded(within)
 
     def rounded(self, vector: Vector) -> Vector:
-        """`vector` as the tensors of `record(vector)` hold it, which may be less precise."""
+        """`vector` rounded to the precision of the tensors in `record(vector)`."""
         if not self.half:
             return vector
         return self.flatten(self.record(vector, self.shapes), "the model", self.shapes)
@@ -214,9 +215,9 @@ FLOATS = ("float16", "float32", "float64", BFLOAT16)
 
 
 def tied_tensors(record: ArrayRecord) -> dict[str, str]:
-    """Name → name of an earlier tensor that holds the same numbers, not all of them equal: they are taken as tied.
+    """Name → name of an earlier tensor with the same numbers; these tensors count as tied.
 
-    Tensors of equal elements, such as zeros, begin alike without being tied.
+    A tensor whose elements are all equal, such as zeros, does not count as tied.
     """
     first: dict[tuple[Any, ...], str] = {}
     tied = {}
@@ -235,7 +236,7 @@ def _constant(array: Array) -> bool:
 
 
 def _fixed(data: bytes, dtype: str, shape: Sequence[int], stype: str) -> Array:
-    """A tensor from a file, if its data are of that type and shape."""
+    """A tensor from a file. A `ValueError` if its data do not have this type and shape."""
     array = Array(dtype, tuple(shape), stype, data)
     numpy_of(array)
     return array

@@ -1,4 +1,4 @@
-"""The metrics that clients send: those that can be averaged are, and nothing in them can end the run."""
+"""Averages the clients' metrics. Nothing that a client sends in them can end the run."""
 
 import logging
 from collections import Counter
@@ -14,17 +14,17 @@ from gammafl.federated.server_exchange import weight_within
 LOG = logging.getLogger("flwr")
 
 REASON_LENGTH = 300
-"""A refusal's reason is cut here."""
+"""The most characters of a refusal's reason in the log."""
 
 Aggregation = Callable[[list[RecordDict], str], MetricRecord]
 Form = frozenset[tuple[str, int | None]]
-"""Name and length of each metric, None for a number."""
+"""The name and the length of each metric; the length of a number is None."""
 
 Anything = TypeVar("Anything", bound=Hashable)
 
 
 def printable(text: str) -> str:
-    """Part of `text` may be a client's own words: no line breaks, nothing that a terminal would obey, not too long."""
+    """`text` for the log: shortened, and without line breaks or control characters. A client may have written it."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text[:REASON_LENGTH])
 
 
@@ -41,13 +41,13 @@ def form_of(metrics: MetricRecord) -> Form:
 
 
 def usual_form(forms: Iterable[Anything]) -> Anything | None:
-    """The form that most have; the first of them if there are several such."""
+    """The most frequent form; the first one if several are equally frequent."""
     counts = Counter(forms).most_common(1)
     return counts[0][0] if counts else None
 
 
 def averaged(average: Aggregation, replies: Iterable[Message], weight_key: str) -> MetricRecord:
-    """The clients' metrics; none, and a line in the log, if they can't be averaged. The model is not at stake."""
+    """The average of the clients' metrics. If they can't be averaged: no metrics, and a line in the log."""
     usable = alike(replies, weight_key)
     try:
         return average([reply.content for reply in usable], weight_key) if usable else MetricRecord()
@@ -57,7 +57,7 @@ def averaged(average: Aggregation, replies: Iterable[Message], weight_key: str) 
 
 
 def alike(replies: Iterable[Message], weight_key: str) -> list[Message]:
-    """Those whose metrics can be averaged: with a weight, and of the form that most have."""
+    """The replies whose metrics can be averaged: they have a weight, and the form of most replies."""
     usable = []
     for reply in replies:
         try:

@@ -1,4 +1,4 @@
-"""The client's line: a mod that sends a compressed update where the train function returns a model."""
+"""A mod for clients: it sends a compressed update instead of the model that the train function returns."""
 
 import logging
 import os
@@ -34,20 +34,21 @@ def compress(
     state_bytes: int | None = None,
     residuals: Residuals = "f32",
 ) -> Mod:
-    """A mod for `ClientApp(mods=[compress()])`, the first of them; the server's strategy must be in `Compressed`.
+    """The first mod for `ClientApp(mods=[compress()])`. The server's strategy must be inside `Compressed`.
 
-    state_dir      where the client keeps what was not sent, and what was sent but not yet confirmed. By default
+    state_dir      where the client stores its residual, and uploads that are not confirmed yet. By default
                    $GAMMAFL_STATE, or the user's directory for state; in Flower's simulation a temporary directory
-    method         the server says how to compress; a method given here must be the same, or the client does not train
-    methods        functions that make methods of your own, as on the server. Those of gammafl and of installed packages
-                   that register some are known
-    forget_after   a client that did not take part for more rounds than that starts clean: its residual is of an old
-                   model
-    state_days     states go when their training ends. Where the end was missed: after so many days without a change
-    state_bytes    the oldest of other trainings go where all states together need more than that
-    residuals      "bf16" stores residuals in half the bytes, rounded by chance: see docs/deploy.md
+    method         the method that this client expects. The server chooses the method; if it chooses another one, the
+                   client does not train
+    methods        functions that make your own methods, the same as on the server. Not needed for methods of gammafl
+                   and of installed packages that register theirs
+    forget_after   a client that missed more rounds than this drops its residual, which belongs to an old model
+    state_days     a state is removed at the end of its training. If the client missed the end: after this number of
+                   days without a change
+    state_bytes    if all states together need more, the oldest of other trainings are removed
+    residuals      "bf16" stores residuals in half the bytes, rounded at random: see docs/deploy.md
 
-    Returns the mod.
+    Returns the mod, for the first place in `mods`.
 
     >>> from flwr.clientapp import ClientApp
     >>> app = ClientApp(mods=[compress()])
@@ -88,7 +89,7 @@ def compress(
 
 
 NOT_OFFERED = (
-    "the server does not expect compressed updates: put its strategy into gammafl.flower.Compressed(strategy, …), or"
+    "the server does not expect compressed updates: wrap its strategy in gammafl.flower.Compressed(strategy, …), or"
     " remove gammafl.flower.compress() from the client's mods"
 )
 LEGACY = (
@@ -103,7 +104,7 @@ def _is_legacy(message: Message) -> bool:
 
 
 def _obey(notice: Notice, directory: Path, message: Message, context: Context, call_next: Train) -> Message:
-    """The server does not compress: the app trains as without the mod. Or the training is over: the state goes."""
+    """Follows a notice: trains without compression, or removes the state because the training is over."""
     if notice.notice == "off":
         del message.content[KEY]
         return call_next(message, context)

@@ -1,4 +1,4 @@
-"""The strategy's messages as they are sent: with an offer for the client, and the model in the types it began with."""
+"""Adds an offer to the strategy's messages, and sends the model in the types of the app's first model."""
 
 import json
 import logging
@@ -17,22 +17,22 @@ from gammafl.flower.training import Base, Training
 LOG = logging.getLogger("flwr")
 
 Nodes = Callable[[], Collection[int]]
-"""The nodes that are connected, when asked for."""
+"""A function that returns the nodes that are connected now."""
 
 
 class Outgoing:
-    """Writes the messages of one training; `initial` is the model that the app began with, where that is known."""
+    """Writes the messages of one training. `initial` is the app's first model, if it is known."""
 
     def __init__(self, training: Training, initial: ArrayRecord | None = None) -> None:
         self.training = training
         self.initial = initial or ArrayRecord()
         self.asked: int | None = None
-        """How many clients are asked to train at a time."""
+        """How many clients are asked to train in one round."""
 
     def write(self, message: Message, connected: Nodes, seconds: float | None) -> Message:
-        """`message` as it is sent, valid for at most so many seconds, since nobody waits longer for the answer.
+        """A copy of `message` with an offer. The strategy's message does not change: it may share its records.
 
-        The strategy's own stays as it is: it may share its records with others.
+        seconds   how long the message is valid, since nobody waits longer for the answer
         """
         kind, node = kind_of(message), message.metadata.dst_node_id
         content = RecordDict(dict(message.content))
@@ -74,7 +74,7 @@ class Outgoing:
         training.open.evaluation_bytes += size_of(content.array_records[key])
 
     def _write_model(self, content: RecordDict, base: Base, node: int, offer: dict[str, Any]) -> None:
-        """The model as the way down has it, or the strategy's own where that is a part, or one for some nodes."""
+        """Writes what the downlink sends; or the strategy's model, if it is a part or differs between nodes."""
         training, layout = self.training, self.training.layout
         whole = training.is_whole(base)
         stores = whole and base is training.last and (training.has_view or training.terms.downlink == "changes")
@@ -96,7 +96,7 @@ class Outgoing:
         ).write(content)
 
     def _begin(self, record: ArrayRecord, content: RecordDict) -> None:
-        """The tensors of the first model are the layout, in the types of the model that the app began with."""
+        """Takes the layout from the first model that is sent, with the types of the app's first model."""
         terms = self.training.terms
         began = ArrayRecord({name: self.initial.get(name, array) for name, array in record.items()})
         layout = Layout.of(began, terms.whole, tied_tensors(began) if terms.tied else {})
@@ -104,13 +104,13 @@ class Outgoing:
         self.training.begin(layout, stepsize, self.asked)
 
     def _rate(self, content: RecordDict) -> float:
-        """The learning rate that the app sends to its clients; 1, and a line in the log, if it sends none."""
+        """The learning rate in the train config. If there is none: 1, and a line in the log."""
         key = self.training.terms.lr_key
         rates = [record[key] for record in content.config_records.values() if key in record]
         if not rates:
             LOG.info(
-                "gammafl: the train config has no %r, so that the learning rate is taken to be constant. Where a method"
-                " is to follow one that changes, give it to Compressed(stepsize=…)",
+                "gammafl: the train config has no %r: methods assume a constant learning rate. If it changes, give"
+                " it to Compressed(stepsize=…)",
                 key,
             )
             return 1.0
@@ -120,7 +120,7 @@ class Outgoing:
         return float(rate)
 
     def _write_rate(self, content: RecordDict) -> None:
-        """γ_t at the round's first iteration, in the app's train config, where the server decides on it."""
+        """Writes γ_t at the round's first iteration into the train config, if the server knows it."""
         terms = self.training.terms
         if terms.stepsize is None:
             return
@@ -131,5 +131,5 @@ class Outgoing:
 
 
 def size_of(record: ArrayRecord) -> int:
-    """The bytes of its arrays."""
+    """The bytes of the arrays of `record`."""
     return sum(len(array.data) for array in record.values())

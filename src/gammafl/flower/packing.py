@@ -1,4 +1,4 @@
-"""Values of Python and of Flower as JSON and bytes, for a file: plain values, arrays, and containers of them."""
+"""Packs plain values, arrays and containers of them, of Python and of Flower, as JSON and bytes for a file."""
 
 import sys
 from collections import Counter, OrderedDict, defaultdict
@@ -18,10 +18,10 @@ RECORDS = {kind.__name__: kind for kind in (ArrayRecord, ConfigRecord, MetricRec
 LISTS: dict[str, Callable[..., Any]] = {"tuple": tuple, "set": set, "frozenset": frozenset}
 DICTS: dict[str, Callable[..., Any]] = {"dict": dict, "OrderedDict": OrderedDict, "Counter": Counter}
 FACTORIES: dict[str, Any] = {"None": None} | {kind.__name__: kind for kind in (int, float, bool, str, list, dict, set)}
-"""Of a defaultdict."""
+"""Name → factory of a defaultdict."""
 
 KIND = "$"
-"""The key of an object's kind; lists and plain values are as JSON has them."""
+"""The key for an object's kind. Lists and plain values have no kind: JSON has them too."""
 
 
 class NotPlainError(TypeError):
@@ -33,7 +33,7 @@ class NotPlainError(TypeError):
 
 
 class Packer:
-    """Packs values; the bytes of their arrays are in `tensors`, by number. Those that are shared are there once.
+    """Packs values. `tensors` holds the bytes of their arrays, by number; of a shared array only once.
 
     >>> packer = Packer()
     >>> packed = packer.pack({"a": [1, 2.5], "moments": (np.ones(3),)})
@@ -45,7 +45,7 @@ class Packer:
         self.tensors: dict[str, Bytes] = {}
         self._numbers: dict[int, str] = {}
         self._alive: list[Any] = []
-        """What `_numbers` knows by its id, which would be another's if it went."""
+        """The objects whose ids are in `_numbers`. While they live, no other object gets their id."""
 
     def pack(self, value: Any, path: str = "value") -> Any:
         """`value` as JSON; a `NotPlainError` for what is neither plain nor an array."""
@@ -97,7 +97,7 @@ class Packer:
 
 
 def unpack(packed: Any, tensors: Mapping[str, Bytes]) -> Any:
-    """The value that `packed` was made of; a `ValueError` or `KeyError` for what no `Packer` makes."""
+    """The value that was packed. A `ValueError` or `KeyError` for what no `Packer` makes."""
     if type(packed) in PLAIN:
         return packed
     if isinstance(packed, list):
@@ -121,12 +121,12 @@ def unpack(packed: Any, tensors: Mapping[str, Bytes]) -> Any:
         numpy_of(array)
         return array
     if kind not in ("array", "scalar") or (dtype := np.dtype(packed["dtype"])).kind not in "biufc":
-        raise ValueError(f"a value of the kind {kind!r:.40}")
+        raise ValueError(f"a value of the unknown kind {kind!r:.40}")
     values = np.frombuffer(data.tobytes(), dtype).reshape(packed["shape"])
     return values.copy() if kind == "array" else values[()]
 
 
 def is_torch(value: Any) -> bool:
-    """Whether `value` is a tensor of torch, which nobody imports for this question."""
+    """Whether `value` is a tensor of torch, without an import of torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)

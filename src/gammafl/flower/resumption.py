@@ -1,7 +1,7 @@
-"""A training that is stored after each round. After a restart, rounds that are done are passed over.
+"""Stores a training after each round. After a restart, finished rounds are skipped.
 
-The strategy's own `start` runs again from its first round. For a round that is done nothing is sent, and nothing is
-aggregated: to `start` it looks like a round in which no client answered, and the last of them gives the stored model.
+The strategy's own `start` runs again from its first round. In a finished round, nothing is sent and nothing is
+aggregated: for `start` it looks like a round without answers. The last finished round returns the stored model.
 """
 
 import copy
@@ -32,13 +32,13 @@ METRICS = ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_me
 TRAIN, EVALUATE, SERVER = METRICS
 
 UNUSABLE = (KeyError, TypeError, ValueError, AttributeError, MemoryError, GammaflError)
-"""What a forged checkpoint may lead to."""
+"""Errors that a forged checkpoint may cause."""
 
 
 class Resumption:
-    """Stores the rounds of a strategy in `directory`, and goes on from what is stored there.
+    """Stores the rounds of a strategy in `directory`, and continues from what is stored there.
 
-    What a round depends on is on the disk before any message of it leaves.
+    All that a round depends on is on the disk before its first message is sent.
     """
 
     def __init__(self, directory: Path, strategy: Strategy, stateless: Collection[str]) -> None:
@@ -46,17 +46,17 @@ class Resumption:
         self._state = StrategyState(strategy, stateless)
         self._stored: Stored | None = None
         self.done: int | None = None
-        """The last round that was done when this process began."""
+        """The last round that was finished when this process began."""
         self._aggregated: int | None = None
-        """The last round that is done now."""
+        """The last round that is finished now."""
         self._due = True
-        """Whether something has changed that is not stored."""
+        """Whether something has changed since the last write."""
         self._configs: dict[str, Config] = {TRAIN: Config(), EVALUATE: Config()}
         self.metrics: Metrics = {name: {} for name in METRICS}
 
     @contextmanager
     def begun(self, now: Rounds, terms: Terms, initial: ArrayRecord | None) -> Iterator[None]:
-        """While it lasts, the directory belongs to this process. `now` goes on from what is stored there."""
+        """While it lasts, only this process uses the directory. `now` continues from what is stored there."""
         self._now, self._terms = now, terms
         with self._checkpoint.locked():
             self._stored = stored = self._checkpoint.read(terms)
@@ -70,7 +70,7 @@ class Resumption:
         try:
             self._now.restore(facts.rounds, tensors)
             for name, packed in facts.hooks["configs"].items():
-                if facts.done is not None:  # the first round begins anew, with the app's own config
+                if facts.done is not None:  # otherwise the first round starts again, with the app's own config
                     self._configs[name].restore(*unpack(packed, tensors))
             for name, packed in facts.hooks["metrics"].items():
                 self.metrics[name] = unpack(packed, tensors)
@@ -79,9 +79,9 @@ class Resumption:
         self.done = self._aggregated = facts.done
         closed = self._now.training.exchange.round
         left = self._terms.rounds - closed
-        LOG.info("gammafl: %d rounds are done (%s), %d are left", closed, self._checkpoint.file, left)
+        LOG.info("gammafl: %d rounds are finished (%s), %d are left", closed, self._checkpoint.file, left)
         if left <= 0:
-            LOG.warning("gammafl: the training is over; remove %s to begin anew", self._checkpoint.file)
+            LOG.warning("gammafl: the training is over; remove %s to start again", self._checkpoint.file)
 
     def _require_same_model(self, initial: ArrayRecord | None) -> None:
         layout = self._now.training.layout
@@ -91,11 +91,11 @@ class Resumption:
         )
         require(
             same,
-            f"{self._checkpoint.file} is of a model with other tensors. Remove it to begin anew, or {ELSEWHERE}",
+            f"{self._checkpoint.file} belongs to a model with other tensors. Remove it to start again, or {ELSEWHERE}",
         )
 
     def _restore_strategy(self) -> None:
-        """Once, after whatever `start` does before the first round that is left."""
+        """Restores the strategy once, in the first round that is left: `start` may change it before."""
         stored, self._stored = self._stored, None
         if stored is None or self.done is None:
             return
@@ -106,15 +106,15 @@ class Resumption:
 
     @property
     def _passing(self) -> bool:
-        """Whether the rounds that `start` plays are done already."""
+        """Whether the round that `start` runs now was finished before."""
         return self._stored is not None and self.done is not None
 
     def _is_past(self, server_round: int) -> bool:
-        """Whether a later round was done when this process began."""
+        """Whether a later round was finished when this process began."""
         return self.done is not None and server_round < self.done
 
     def hooks(self, strategy: Strategy) -> dict[str, Callable[..., Any]]:
-        """What the strategy does in a round, by name."""
+        """Name → the method of the strategy, wrapped: what it does in a round."""
         return {
             "configure_train": partial(self.configure, TRAIN, strategy.configure_train),
             "aggregate_train": partial(self.aggregate_train, strategy.aggregate_train),
@@ -125,7 +125,7 @@ class Resumption:
     # --- what the strategy does in a round ----------------------------------------------------------------
 
     def write(self, messages: list[Message], connected: Nodes, timeout: float | None) -> list[Message]:
-        """`Rounds.write`, and what the messages depend on is stored; of rounds that are done nothing is sent."""
+        """As `Rounds.write`, and stores what the messages depend on. In finished rounds, nothing is sent."""
         if self._passing:
             return []
         written = self._now.write(messages, connected, timeout)
@@ -141,7 +141,7 @@ class Resumption:
         config: ConfigRecord,
         grid: Grid,
     ) -> Iterable[Message]:
-        """The strategy's `configure_train` or `configure_evaluate`."""
+        """Calls the strategy's `configure_train` or `configure_evaluate`, but not in finished rounds."""
         if self._is_past(server_round) or (kind == TRAIN and server_round == self.done):
             return []
         self._restore_strategy()
@@ -161,9 +161,9 @@ class Resumption:
         self._aggregated, self._due = server_round, True
         self._note(TRAIN, server_round, metrics)
         if self._now.training.terms.privacy is not None:
-            # The app may publish this model at once: after a restart the same uploads must not get other noise.
+            # The app may publish this model now: after a restart, the same uploads must not get other noise.
             self.save()
-            self._due = True  # what the strategy does after this is stored as ever
+            self._due = True  # stored again later, with what the strategy does after this
         return arrays, metrics
 
     def aggregate_evaluate(
@@ -190,7 +190,7 @@ class Resumption:
             self.metrics[kind][server_round] = metrics
 
     def complete(self, result: Any) -> None:
-        """Puts the metrics of rounds that were passed over into the result."""
+        """Adds the metrics of skipped rounds to the result."""
         if isinstance(result, Result):
             for name, by_round in self.metrics.items():
                 there = getattr(result, name)
@@ -199,7 +199,7 @@ class Resumption:
     # --- the disk -----------------------------------------------------------------------------------------
 
     def save(self) -> None:
-        """Stores what has changed since the last time."""
+        """Writes the checkpoint if something has changed since the last write."""
         if not self._due or not self._now.training.begun:
             return
         packer = Packer()
@@ -218,7 +218,7 @@ class Resumption:
 
 
 class Config:
-    """A config that `start` hands from round to round: what the strategy has changed of it since the first."""
+    """A config that `start` passes from round to round: remembers what the strategy has changed in it."""
 
     def __init__(self) -> None:
         self._first: dict[str, Any] | None = None
@@ -227,7 +227,7 @@ class Config:
         self._gone: set[str] = set()
 
     def meet(self, config: ConfigRecord) -> None:
-        """`config` as it is before the strategy sees it in a round; the first time, with what was restored."""
+        """Takes `config` before the strategy gets it in a round. The first time, adds what was restored."""
         if self._first is None:
             self._first = copy.deepcopy(dict(config))  # lists in it may change in place
             config.update(self._restored)
@@ -237,7 +237,7 @@ class Config:
 
     @property
     def changes(self) -> tuple[dict[str, Any], set[str]]:
-        """What is new or different, and which keys are gone."""
+        """The entries that are new or different, and the keys that are removed."""
         first = self._first
         if first is None:
             return self._restored, self._gone
@@ -245,6 +245,6 @@ class Config:
         return {key: self._now[key] for key in sorted(changed)}, first.keys() - self._now.keys()
 
     def restore(self, changed: dict[str, Any], gone: set[str]) -> None:
-        """What `changes` said before the restart."""
-        require(isinstance(changed, dict) and isinstance(gone, set), "its configs are none")
+        """Sets what `changes` returned before the restart."""
+        require(isinstance(changed, dict) and isinstance(gone, set), "its configs are malformed")
         self._restored, self._gone = changed, gone

@@ -1,4 +1,4 @@
-"""The rounds of a training: the strategy's messages go out with offers, and what it makes of the replies is noted."""
+"""The rounds of a training: adds offers to the strategy's messages, and records what the strategy aggregates."""
 
 import json
 import logging
@@ -30,11 +30,11 @@ from gammafl.flower.training import OpenRound, Training
 LOG = logging.getLogger("flwr")
 
 MOST_FAILURES = 100
-"""Different errors of clients that are remembered, for a training that comes to nothing."""
+"""The most different errors of clients that are kept, for the error of a training without any upload."""
 
 
 ACCEPTED, REFUSED, UPLINK, KEPT = OURS = ("accepted-uploads", "refused-uploads", "uplink-bytes", "kept-fraction")
-"""What we add to the strategy's metrics of a round."""
+"""The metrics that gammafl adds to the strategy's metrics of a round."""
 
 
 class RoundsFacts(Facts):
@@ -50,7 +50,7 @@ class RoundsFacts(Facts):
 
 
 class Rounds:
-    """One training of a strategy, round by round; `initial` is the model that the app began with."""
+    """One training of a strategy, round by round. `initial` is the app's first model."""
 
     def __init__(
         self,
@@ -67,29 +67,29 @@ class Rounds:
         self.read = self.incoming.read
         self.history: list[dict[str, Any]] = []
         self.failures: set[str] = set()
-        """What clients that failed said."""
+        """The errors of clients that failed."""
         self._pending = False
-        """Whether clients were asked to train, and nothing is known of their uploads yet."""
+        """Whether clients were asked to train and their uploads are not aggregated yet."""
         self.made: ArrayRecord | None = None
-        """The model that the strategy made last."""
+        """The last model that the strategy made."""
         self.counted: dict[str, Arrival] = {}
-        """Client → its upload, of those that counted in the round that was closed last."""
+        """Client → its upload, for those that counted in the last closed round."""
 
         self.moment: Moment | None = None
         """The end of that round."""
 
         self._left: dict[int, Arrival] = {}
-        """Node → its upload in the round that was closed last, where that has not counted."""
+        """Node → its upload in the last closed round, for those that have not counted."""
         self._average: ServerState | None = None
         self._last_train: Message | None = None
         self._told = False
-        """Whether the log has said what the way down costs."""
+        """Whether the log has told the cost of the downlink."""
         if ledger is not None:
             with storing(ledger, "start again", "choose another ledger"), ledger.open("a"):
                 pass
 
     def state(self, packer: Packer) -> dict[str, Any]:
-        """What must outlive the process, of a training that has begun."""
+        """The state to store, of a training that has begun."""
         training, average = self.training, self._average
         last = self.made if self.made is not None or training.last is None else training.last.record
         return {
@@ -105,10 +105,10 @@ class Rounds:
         }
 
     def restore(self, saved: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
-        """The rounds that `state` was taken of."""
+        """Sets the state that `state` returned before."""
         facts = checked(RoundsFacts, saved)
         record = unpack(facts.arrays, tensors)
-        require(isinstance(record, ArrayRecord), "its model is none")
+        require(isinstance(record, ArrayRecord), "its model is not an ArrayRecord")
         self.made = record
         self.training.restore(facts.training, tensors, record)
         if (average := unpack(facts.average, tensors)) is not None:
@@ -118,12 +118,12 @@ class Rounds:
         self.history, self.failures, self._told = facts.history, set(facts.failures), facts.told
         if self.ledger is not None and self.ledger.stat().st_size > facts.ledger_bytes:
             if _ends_with(self.ledger, facts.ledger_bytes, self.history):
-                os.truncate(self.ledger, facts.ledger_bytes)  # lines of a round that begins anew
+                os.truncate(self.ledger, facts.ledger_bytes)  # removes lines of a round that starts again
             else:
-                LOG.warning("gammafl: %s has lines of another training; all of them stay", self.ledger)
+                LOG.warning("gammafl: %s has lines of another training, which stay in the file", self.ledger)
 
     def write(self, messages: list[Message], connected: Nodes, timeout: float | None) -> list[Message]:
-        """Algorithm 1, line 3: the strategy's messages with an offer for each client."""
+        """Algorithm 1, line 3: adds an offer for each client to the strategy's messages."""
         trains = [message for message in messages if kind_of(message) == MessageType.TRAIN]
         if trains and self._pending and self._begins_anew(trains):
             self._abandon(trains)
@@ -133,9 +133,9 @@ class Rounds:
         return [self.outgoing.write(message, connected, timeout) for message in messages]
 
     def _begins_anew(self, trains: list[Message]) -> bool:
-        """Whether these messages begin another round, or are a further portion of the open one.
+        """Whether these messages begin another round. Otherwise they belong to the open one.
 
-        They do if some of their nodes were asked already, or if replies were read and the model is another one.
+        They do if some of their nodes were asked before in this round, or if replies were read and the model differs.
         """
         opened = self.training.open
         asked_again = any(message.metadata.dst_node_id in opened.bases for message in trains)
@@ -147,17 +147,17 @@ class Rounds:
         return last is None or any(same_data(last.record, record) for record in records)
 
     def _abandon(self, trains: list[Message]) -> None:
-        """The strategy goes on without having called `aggregate_train`: what it was handed did not count."""
+        """Closes a round in which the strategy did not call `aggregate_train`: its uploads did not count."""
         if not self._is_last_model(trains):
             raise InputError(
-                "the strategy changed its model without a call of its aggregate_train, so that nobody can tell which"
-                " uploads counted; aggregate there"
+                "the strategy changed its model without a call of its aggregate_train: gammafl can't know which"
+                " uploads counted. Change the model in aggregate_train"
             )
-        LOG.warning("gammafl: the strategy did not aggregate this round: the clients keep their updates")
+        LOG.warning("gammafl: the strategy did not aggregate this round: clients send their updates again later")
         self._close([])
 
     def aggregate(self, original: Callable[..., Any], server_round: int, replies: Iterable[Message]) -> Any:
-        """Algorithm 1, lines 17-19: the strategy's own, or for plain FedAvg the same over sparse updates."""
+        """Algorithm 1, lines 17-19: the strategy's own code, or for plain FedAvg the same over sparse updates."""
         training, replies = self.training, list(replies)
         given = {reply.metadata.src_node_id for reply in replies if reply.has_content()}
         if not self._pending or not training.begun:
@@ -167,7 +167,7 @@ class Rounds:
         good = len(arrivals) + len(training.open.whole.keys() & given)
         if good < self.min_accepted:
             LOG.warning(
-                "gammafl: %d uploads in order, %d needed: the model stays, and the clients keep their updates",
+                "gammafl: %d valid uploads, %d needed: the model stays, and clients send their updates again later",
                 good,
                 self.min_accepted,
             )
@@ -193,9 +193,9 @@ class Rounds:
     def _aggregate_more(
         self, original: Callable[..., Any], server_round: int, replies: list[Message], given: set[int]
     ) -> Any:
-        """A further call in one round, as for each of several groups of clients: what it is given counts too."""
+        """A further call in the same round, such as one per group of clients. Its uploads count too."""
         private = self.training.terms.privacy is not None
-        require(not private, "privacy needs one call of aggregate_train a round: what further ones add has no noise")
+        require(not private, "privacy needs one call of aggregate_train per round: further calls would add no noise")
         if further := [self._left[node] for node in given & self._left.keys()]:
             self.training.exchange.require_each(further)
         result = original(server_round, replies)
@@ -209,7 +209,7 @@ class Rounds:
         return result
 
     def evaluate(self, original: Callable[..., Any], server_round: int, replies: Iterable[Message]) -> Any:
-        """The strategy's own; in Flower's, a function of the app's that fails costs the metrics, not the run."""
+        """The strategy's own code. If the app's function for metrics fails in Flower's code, only metrics are lost."""
         try:
             return original(server_round, list(replies))
         except Exception as error:
@@ -219,7 +219,7 @@ class Rounds:
             return None
 
     def _average_with(self, arrays: ArrayRecord) -> None:
-        """The averaged model, where one is wanted and the whole model is there."""
+        """Updates the averaged model, if one is wanted and the strategy made a whole model."""
         layout = self.training.layout
         if isinstance(self.averaging, NoAverage) or set(arrays) != set(layout.names):
             return
@@ -235,7 +235,7 @@ class Rounds:
         return None if average is None else self.training.layout.record(average)
 
     def _close(self, counted: Sequence[Arrival]) -> OpenRound:
-        """The round is over: its record goes into the history and the ledger."""
+        """Ends the round, and adds its record to the history and the ledger."""
         exchange, down, last = self.training.exchange, self.training.down, self.training.last
         labels, asked = [exchange.label(arrival) for arrival in counted], len(exchange.asked)
         apart = down.distance(last.vector) if self.training.has_view and last is not None else None
@@ -276,14 +276,14 @@ class Rounds:
         return closed
 
     def _tell_of_the_way_down(self, record: dict[str, Any]) -> None:
-        """Once, where nearly all of the traffic is the model on its way down."""
+        """Tells once how to save traffic, if nearly all of it is the model on its way to the clients."""
         up, down = record["uplink_bytes"], record["downlink_bytes"]
         if self.training.terms.downlink == "full" and not self._told and 0 < 10 * up < down:
             self._told = True
             LOG.info(
                 "gammafl: round %d sent %d bytes up and %d down, since clients are sent the whole model each time."
-                " Compressed(…, downlink='changes') sends what has changed, downlink='gamma-fedht-q:keep=0.04' less"
-                " still: docs/downlink.md",
+                " Compressed(…, downlink='changes') sends what has changed; downlink='gamma-fedht-q:keep=0.04' sends"
+                " even less: docs/downlink.md",
                 record["round"],
                 up,
                 down,
@@ -300,7 +300,7 @@ class Rounds:
             LOG.warning("gammafl: the line of round %d could not be written: %s", record["round"], error)
 
     def _metrics(self, metrics: MetricRecord | None, counted: Sequence[Arrival], closed: OpenRound) -> MetricRecord:
-        """The strategy's metrics, and what was sent: in the log, what the uploads were in place of."""
+        """The strategy's metrics, with the traffic. The log compares it with the traffic of whole models."""
         sent, kept = sum(len(arrival.payload) for arrival in counted), sum(len(arrival.update) for arrival in counted)
         shown = MetricRecord() if metrics is None else metrics
         shown.update({ACCEPTED: len(counted), REFUSED: len(closed.refused), UPLINK: sent})
@@ -313,9 +313,9 @@ class Rounds:
         return shown
 
     def goodbyes(self, connected: set[int], seconds: float) -> list[Message]:
-        """Messages that tell all who took part, and are there, that the training is over: their states may go.
+        """Messages to all connected clients that took part: the training is over, they can remove their states.
 
-        They carry the app's own config, which mods before ours may look for.
+        The messages hold the app's own config, since other mods before this one may need it.
         """
         if not self.training.begun or self._last_train is None:
             return []
@@ -331,7 +331,7 @@ class Rounds:
 
 
 def _ends_with(ledger: Path, size: int, history: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the first `size` bytes end with the last round of `history`, and later lines are of later rounds."""
+    """Whether the first `size` bytes end with the last round of `history`, and later lines belong to later rounds."""
     done = history[-1]["round"] if history else 0
     with ledger.open("rb") as file:
         before, after = file.read(size).splitlines(), file.read().splitlines(keepends=True)

@@ -1,4 +1,4 @@
-"""Where the states of clients lie, and when they go: at the end of their training, or when old or too large."""
+"""Directories of the clients' states. A state is removed when its training ends, or when it is old or too large."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from gammafl.files import locks
 
 PREFIX = "training-"
 NAMED = re.compile(rf"{PREFIX}[0-9a-f]{{16}}")
-"""Folders that a server's random word gave its name to. Others, such as training-data, are somebody else's."""
+"""Names of folders with the random word of a server. Other folders, such as training-data, are not gammafl's."""
 
 SUFFIXES = (".state", ".model", ".lock", ".part")
 DAMAGED = ".damaged-"
@@ -31,7 +31,7 @@ class TrainingStates:
     clients: int
     size_bytes: int
     changed: float
-    """When a client last wrote there, in seconds since 1970."""
+    """When a client last wrote into the folder, in seconds since 1970."""
 
     @property
     def training(self) -> str:
@@ -46,24 +46,24 @@ def state_directory() -> Path:
 
 
 def simulation_directory() -> Path:
-    """Where simulated clients keep their states: a temporary place, for this user alone.
+    """Where simulated clients store their states: a temporary directory that only this user can read.
 
-    All processes of a simulation find it, since each client may train in another one.
+    It is the same for all processes of a simulation, since a client may train in another process each time.
     """
     user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
     path = Path(tempfile.gettempdir()) / f"gammafl-simulation-{user}"
     if path.is_symlink() or (path.exists() and hasattr(os, "getuid") and path.stat().st_uid != os.getuid()):
-        raise InputError(f"{path} belongs to somebody else; name a directory: compress(state_dir=…) or $GAMMAFL_STATE")
+        raise InputError(f"{path} belongs to another user; name a directory: compress(state_dir=…) or $GAMMAFL_STATE")
     return path
 
 
 def folder_of(directory: Path, training: str) -> Path:
-    """The folder of one training. `training` is a word of a server's: letters, digits and _ . : - alone."""
+    """The folder of one training. `training` comes from a server: only letters, digits and _ . : - are accepted."""
     return directory / f"{PREFIX}{training}"
 
 
 def trainings(directory: Path) -> list[TrainingStates]:
-    """All that is there, the oldest first. What another process removes meanwhile is left out."""
+    """All trainings with states in `directory`, the oldest first. What another process removes now is left out."""
     found = []
     for path in directory.glob(f"{PREFIX}*"):
         if NAMED.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
@@ -76,7 +76,7 @@ def trainings(directory: Path) -> list[TrainingStates]:
 
 
 def in_use(path: Path) -> bool:
-    """Whether a client trains at this moment whose state is in the folder `path`."""
+    """Whether a client with its state in the folder `path` trains now."""
     for lock in path.glob("*.lock"):
         try:
             with suppress(OSError), locks.take(lock, f"{lock} is held"):
@@ -87,7 +87,7 @@ def in_use(path: Path) -> bool:
 
 
 def remove(path: Path) -> None:
-    """The folder of a training goes, with all files of ours in it; others, and with them the folder, stay."""
+    """Removes gammafl's files from the folder of a training, and then the folder, if it has no other files."""
     with suppress(FileNotFoundError):  # another process removes it as well
         for file in _files(path):
             file.unlink(missing_ok=True)
@@ -98,9 +98,11 @@ def remove(path: Path) -> None:
 def clean(
     directory: Path, days: float | None = None, most_bytes: int | None = None, spare: str | None = None
 ) -> list[TrainingStates]:
-    """Removes trainings that no client wrote to for `days`, then the oldest until all need at most `most_bytes`.
+    """Removes old states of trainings, and returns those that it removed.
 
-    The training `spare` stays, and so do those that are `in_use`. Returns what was removed.
+    days         removes trainings to which no client wrote for this number of days
+    most_bytes   then removes the oldest ones until all together need at most this
+    spare        a training that is never removed. Those that are `in_use` are not removed either
     """
     require(days is None or days >= 0, f"days must not be negative, got {days}")
     there = [states for states in trainings(directory) if states.training != spare]

@@ -1,4 +1,4 @@
-"""The server's line: a strategy around any strategy of Flower's, or one's own, that receives compressed updates."""
+"""A strategy around any strategy, Flower's or your own: it receives compressed updates for it."""
 
 import inspect
 import logging
@@ -49,49 +49,53 @@ from gammafl.methods.ways import way_down
 LOG = logging.getLogger("flwr")
 
 GOODBYE_SECONDS = 10.0
-"""How long the end of a training waits for clients to remove their states."""
+"""How long the server waits at the end of a training until clients have removed their states."""
 
 SECOND = (
-    "a second training would go on from the first one's checkpoint; make another Compressed(…, checkpoint=…) for it,"
+    "a second training would continue from the first one's checkpoint; make another Compressed(…, checkpoint=…) for it,"
     " with a directory of its own"
 )
 INSIDE = "put Compressed outside: Compressed(Other(FedAvg(…)), …) instead of Other(Compressed(FedAvg(…), …))"
 
 
 class Compressed(Strategy):
-    """`strategy`, for clients that have `gammafl.flower.compress()` as the first of their mods.
+    """Lets `strategy` train with compressed updates. Clients need `gammafl.flower.compress()` as their first mod.
 
-    strategy       any strategy of `flwr.serverapp.strategy`, or one's own. It samples nodes, and makes the next model
-                   of b − Δ̂: for each reply the model that it sent less the decoded update, in float32
-    method         gf.top_k(keep=0.01) and its like, or a name such as "top-k", for which `keep` is the kept fraction
-    stepsize       γ_t, a number or a function of t, for methods that follow it; it is sent to the clients each round
-                   as `lr_key` of the train config. Unset: the train config's own, constant
-    local_steps    E: a round ends at iteration t = round · local_steps, which `stepsize` counts in
-    min_accepted   with fewer good uploads the strategy gets none, and the clients keep their updates
-    limits         what an upload may be at the most, in bytes, entries and norm
-    privacy        differential privacy of whole clients, gf.Privacy(clip=…, noise=…), for FedAvg: uploads count the
-                   same, the sum gets noise, and `epsilon()` is what it came to (docs/privacy.md)
-    budget         what clients may send: "64 kB/upload" (none is longer), "20 MB/run" (what all come to), "2 kB/s"
-    downlink       what clients are sent of the model. "full": all of it every time; "changes": what has changed since
-                   the version that the client has on its disk; a method or its name: what it keeps of the difference
-                   to what clients hold, from which they train (docs/downlink.md)
-    whole          patterns of the names of tensors that are sent whole; by default running statistics
-    tied           whether tensors that begin equal, and are not constant, are one: False if they only look alike
-    replies        what the train function returns as arrays: the "model", or the "update", its change. Unset: the
-                   model, and a client refuses what looks like a change
-    arrays         the key of the ArrayRecord that is the model, where the strategy sends several
-    accept_whole   whether the model of a client without the mod counts
-    averaging      "tail", "exponential" or "none": beside the model, its average, in `averaged_arrays`
-    ledger         a file that gets a line of JSON a round; its bytes are of train messages, without Flower's own
-    checkpoint     a directory for the server's state. A ServerApp that died goes on from there when it is started again
-                   with the same arguments: no upload is lost, and none counts twice (docs/reliability.md)
-    callbacks      see the training while it goes on, and may end it early: [gf.TensorBoard("logs")], or your own
-                   (docs/trackers.md)
-    stateless      attributes of the strategy that need not be stored there: no later round depends on them
-    rounds         T / E, where the strategy's own `start` has no `num_rounds`
-    enabled        False: nothing is compressed, whatever the clients have
+    strategy       any strategy of `flwr.serverapp.strategy`, or your own. It samples nodes and makes the next model. As
+                   the reply of a client it gets b − Δ̂ in float32: the model that it sent, minus the decoded update
+    method         a method such as gf.top_k(keep=0.01), or a name such as "top-k"
+    keep           the kept fraction, for methods given by name
+    stepsize       γ_t, a number or a function of t, for methods that follow it. Each round sends it to the clients as
+                   `lr_key` of the train config. Unset: the learning rate in the train config, taken as constant
+    local_steps    E, the local steps per round: `stepsize` gets t = round · local_steps at the end of a round
+    min_accepted   with fewer valid uploads, the model does not change, and clients send their updates again later
+    limits         gf.Limits: the largest accepted upload, in bytes, entries and norm
+    privacy        differential privacy of clients, for FedAvg: gf.Privacy(clip=…, noise=…). All uploads get the same
+                   weight, noise is added to the sum, and `epsilon()` is the privacy loss so far (docs/privacy.md)
+    budget         what clients may send: "64 kB/upload" limits each upload, "20 MB/run" the sum of all uploads,
+                   "2 kB/s" the rate of one client
+    downlink       what the server sends of the model. "full": all of it each time; "changes": what has changed since
+                   the version on the client's disk; a method or its name: the compressed difference to the model that
+                   clients hold. They train from that model (docs/downlink.md)
+    whole          patterns of names of tensors that are sent whole; by default running statistics
+    tied           whether tensors that are equal at first count as one tensor (constant ones never do). Set False if
+                   they are equal by chance
+    replies        what the train function returns: "model", or "update" for the change of the model. Unset: the
+                   model, and clients refuse what looks like a change
+    arrays         the key of the ArrayRecord that is the model, if the strategy sends several
+    accept_whole   whether the whole model of a client without the mod counts
+    averaging      "tail" or "exponential" also computes the average of the models, `averaged_arrays`; "none" does not
+    ledger         a file that gets a line of JSON per round. It counts the bytes of models and updates in train
+                   messages, without Flower's own overhead
+    checkpoint     a directory for the server's state. If the ServerApp dies, start it again with the same arguments: it
+                   continues, no upload is lost, and none counts twice (docs/reliability.md)
+    callbacks      watch the training, and may end it early: [gf.TensorBoard("logs")], or your own (docs/trackers.md)
+    stateless      names of the strategy's attributes that the checkpoint omits, since no later round depends on them
+    lr_key         the key of the learning rate in the train config
+    rounds         the number of rounds, T / E, if the strategy's own `start` has no `num_rounds`
+    enabled        False: nothing is compressed, with or without the mod on the clients
 
-    Other attributes are the strategy's own: `Compressed(s).fraction_train` is `s.fraction_train`.
+    All other attributes are the strategy's: `Compressed(s).fraction_train` is `s.fraction_train`.
 
     >>> from flwr.serverapp.strategy import FedAdam
     >>> Compressed(FedAdam(), method="top-k", keep=0.001).description
@@ -175,14 +179,14 @@ class Compressed(Strategy):
         """The strategy's own `start`, with the arguments that it takes."""
         if not self.enabled:
             if self.checkpoint is not None:
-                LOG.warning("gammafl: nothing is compressed (enabled=False), and nothing stored in %s", self.checkpoint)
+                LOG.warning("gammafl: nothing is compressed (enabled=False), nothing is stored in %s", self.checkpoint)
             if self.watch:
                 LOG.warning("gammafl: nothing is compressed (enabled=False), and callbacks are not called")
             return self.strategy.start(UncompressedGrid(grid), *args, **kwargs)
         given = _arguments(self.strategy.start, grid, *args, **kwargs)
         rounds, initial = given.get("num_rounds", self.rounds), given.get("initial_arrays")
         if not isinstance(rounds, int) or rounds < 1:
-            raise InputError("the strategy's start has no num_rounds; say how many there are: Compressed(…, rounds=…)")
+            raise InputError("the strategy's start has no num_rounds; give their number: Compressed(…, rounds=…)")
         with self.running(grid, rounds, initial) as compressed:
             begins = self.now.made or initial
             instead: dict[int, Any] = {} if initial is None else {id(initial): in_float32(begins or initial)}
@@ -202,7 +206,7 @@ class Compressed(Strategy):
         return self._as_it_began(result)
 
     def _evaluating_what_clients_hold(self, evaluate: Any) -> Any:
-        """The app's `evaluate_fn(server_round, arrays)`, for the model that clients train from."""
+        """The app's `evaluate_fn(server_round, arrays)`, called with the model from which clients train."""
 
         @wraps(evaluate)
         def evaluate_held(server_round: int, arrays: ArrayRecord) -> Any:
@@ -213,9 +217,14 @@ class Compressed(Strategy):
 
     @contextmanager
     def running(self, grid: Grid, rounds: int, initial: ArrayRecord | None = None) -> Iterator[Grid]:
-        """A training of so many rounds: the strategy sends and receives by the grid that this gives.
+        """A training, for strategies whose rounds are not run by `start`.
 
-        What the strategy's `aggregate_train` returns tells whether the uploads of a round counted.
+        grid      Flower's grid
+        rounds    the number of rounds
+        initial   the first model, if it is known
+
+        Gives a grid: the strategy must send and receive with this one. If `aggregate_train` returns a model, the
+        uploads of the round counted.
         """
         strategy: Any = self.strategy
         terms = self._terms(rounds, simulated=type(grid).__name__ == "InMemoryGrid")
@@ -254,7 +263,7 @@ class Compressed(Strategy):
                 attributes.update(before)
 
     def _about(self, rounds: int) -> Run:
-        """What callbacks are told when the training begins, or goes on."""
+        """The facts that callbacks get when the training begins or continues."""
         training = self.now.training
         terms: dict[str, Any] = self._stored_terms(rounds).model_dump()
         return Run(
@@ -280,7 +289,7 @@ class Compressed(Strategy):
         )
 
     def _require_half(self) -> None:
-        """A server's half that knows all clients together is for FedAvg's sum of updates alone."""
+        """Refuses a memory whose server half is one sum over all clients, unless FedAvg adds up the updates."""
         memory = self.method.memory
         alone = isinstance(memory, Shifts) and memory.server_half == "sum"
         sums = is_plain(self.strategy) and not self.accept_whole and self.replies != "update"
@@ -311,38 +320,38 @@ class Compressed(Strategy):
 
     @property
     def training(self) -> Training:
-        """What is known of the training that runs, or ran last."""
+        """The facts and the state of the current or last training."""
         return self.now.training
 
     @property
     def history(self) -> list[dict[str, Any]]:
-        """A record for each round of the training that runs, or ran last."""
+        """One record for each round of the current or last training."""
         return self.now.history
 
     @property
     def stopped(self) -> str | None:
-        """Why a callback ended the training before its last round; None if none did."""
+        """The reason for which a callback ended the training early; None if none did."""
         return self.watch.stopped
 
     def epsilon(self) -> float | None:
-        """ε at `privacy.delta` of a client that was asked in every round so far; None without privacy."""
+        """ε at δ = `privacy.delta`, for a client that was asked in every round so far; None without privacy."""
         return self.training.exchange.epsilon()
 
     @property
     def averaged_arrays(self) -> ArrayRecord | None:
-        """The averaged model, once there is one."""
+        """The averaged model; None if there is none yet."""
         return self.now.averaged_arrays
 
     @property
     def server_arrays(self) -> ArrayRecord | None:
-        """The strategy's own model, where clients hold another one, which is the result (docs/downlink.md); or None."""
+        """The strategy's own model, if clients hold another one; else None. The result of `start` is the clients'."""
         training = self.training
         return training.as_it_began(training.last.record) if training.has_view and training.last else None
 
     def _finish(self, grid: Grid) -> None:
-        """Clients may forget; and a training in which nothing ever counted is no success.
+        """Tells clients to remove their states, and raises an error if no upload ever counted.
 
-        One that was stopped, and can go on, needs what they remember.
+        If a callback stopped a training that can continue, clients keep their states.
         """
         may_go_on = self.stopped is not None and self.checkpoint is not None
         try:
@@ -353,20 +362,20 @@ class Compressed(Strategy):
         if self.history and not any(record["clients"] or record.get("whole") for record in self.history):
             reasons = sorted({reason for record in self.history for reason in record["refused"].values()})
             ours_first = sorted(self.now.failures, key=lambda said: (not said.startswith("gammafl: "), said))
-            failed = "every client failed" + (f": {ours_first[0]}" if ours_first else "; their logs say why")
+            failed = "every client failed" + (f": {ours_first[0]}" if ours_first else "; see their logs")
             why = reasons[0] if reasons else failed
             nothing = f"no upload counted in {len(self.history)} rounds, so that nothing was learned: {why}"
-            require(self.privacy is not None, nothing)  # with it, whether there is a result must not tell who answered
+            require(self.privacy is not None, nothing)  # with privacy, an error would tell who answered
             LOG.warning("gammafl: %s", nothing)
 
     def _as_it_began(self, result: Any) -> Any:
-        """The result with the model that clients hold, in the types that the app began with."""
+        """The result, with the model that clients hold, in the types of the app's first model."""
         arrays, training = getattr(result, "arrays", None), self.training
         if isinstance(arrays, ArrayRecord) and training.begun and arrays.keys() <= set(training.layout.names):
             result.arrays = training.as_it_began(training.as_held(arrays))
         return result
 
-    # --- what only `start` may do -------------------------------------------------------------------------
+    # --- what only `start` may call -----------------------------------------------------------------------
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -392,7 +401,7 @@ class Compressed(Strategy):
 
 
 def _arguments(function: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-    """What `function` is called with, by name, defaults included."""
+    """Name → argument of a call of `function`, with defaults."""
     call = inspect.signature(function).bind(*args, **kwargs)
     call.apply_defaults()
     return {**call.arguments, **kwargs}

@@ -1,4 +1,4 @@
-"""What a strategy remembers from round to round: the attributes that have changed since it was made."""
+"""The state of a strategy: its attributes that have changed since it was made."""
 
 import hashlib
 import inspect
@@ -15,22 +15,22 @@ from gammafl.core.errors import InputError
 from gammafl.flower.packing import KIND, NotPlainError, Packer, unpack
 
 HOOKS = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate")
-"""What a strategy does in a round."""
+"""The methods of a strategy that a round calls."""
 
 GONE = "gone"
-"""The kind of an attribute that the strategy had at first, and has no more."""
+"""The kind of an attribute that the strategy had at first and no longer has."""
 
 PART = "."
-"""Between the name of a strategy inside another and that of its attribute."""
+"""Separates the name of an inner strategy from the name of its attribute."""
 
 
 class StrategyState:
     """The state of one strategy, and of strategies inside it.
 
-    Numbers, texts, arrays, tensors, records and containers of them are state, and what has a `state_dict`. Functions,
-    classes, loggers and paths are settings: they come from the app. Anything else is refused, unless it is one of
-    `stateless`. Make this before the first round: what has not changed since is a setting too, which the app may
-    change between two starts.
+    Numbers, texts, arrays, tensors, records, containers of them and objects with a `state_dict` are state. Functions,
+    classes, loggers and paths are settings, which come from the app. All other values are refused, unless their name
+    is in `stateless`. Make a StrategyState before the first round. An attribute that has not changed since then is a
+    setting too: the app may change it between two starts.
 
     >>> from flwr.serverapp.strategy import FedAdam
     >>> strategy = FedAdam(eta=0.1)
@@ -54,7 +54,7 @@ class StrategyState:
         self._changed: set[str] = set()
 
     def pack(self, packer: Packer) -> dict[str, Any]:
-        """What there is to store, by the names of the attributes."""
+        """Name → packed value, for the attributes that must be stored."""
         there, packed = dict(self._attributes(self._strategy)), {}
         for name, value in there.items():
             if name in self._changed or self._first.get(name) != self._looks(name, value):
@@ -65,7 +65,7 @@ class StrategyState:
         return packed
 
     def restore(self, packed: dict[str, Any], tensors: Any) -> None:
-        """The strategy remembers what `pack` was given of it, or of one that was made alike."""
+        """Sets the attributes that `pack` returned for this strategy, or for one that was made in the same way."""
         for name, value in packed.items():
             owner: Any = self._strategy
             *inside, attribute = name.split(PART)
@@ -88,13 +88,13 @@ class StrategyState:
     ) -> Iterator[tuple[str, Any]]:
         for name, value in _own(strategy).items():
             if isinstance(value, Strategy):
-                if not any(value is other for other in (*outside, strategy)):  # one inside may know the one outside
+                if not any(value is other for other in (*outside, strategy)):  # an inner one may refer to an outer one
                     yield from self._attributes(value, f"{prefix}{name}{PART}", (*outside, strategy))
             elif name not in HOOKS and not _is_setting(value) and prefix + name not in self._stateless:
                 yield prefix + name, value
 
     def _looks(self, name: str, value: Any) -> tuple[Any, str]:
-        """By which a value is known again, though its arrays may change in place."""
+        """A value's form and digest, to notice later whether it has changed. Its arrays may change in place."""
         packer, digest = Packer(), hashlib.blake2b()
         packed = self._packed(name, value, packer)
         for tensor in packer.tensors.values():
@@ -104,8 +104,8 @@ class StrategyState:
     def _packed(self, name: str, value: Any, packer: Packer) -> Any:
         if _has_state_dict(value) and name not in self._loads:
             raise InputError(
-                f"the strategy's state can't be stored: {name}, a {type(value).__qualname__}, was made after the start,"
-                " so that a restart would find nothing to load its state_dict into; make it in the strategy's __init__"
+                f"the strategy's state can't be stored: {name}, a {type(value).__qualname__}, was made after the start:"
+                " a restart could not load its state_dict. Make it in the strategy's __init__"
             )
         try:
             return packer.pack(_plain(value), name)
@@ -119,14 +119,14 @@ class StrategyState:
 
 
 def _slots(owner: Any) -> set[str]:
-    """The names that a class keeps beside the attributes of its `__dict__`."""
+    """The names of an object's attributes in `__slots__`, which its `__dict__` does not have."""
     found = [vars(kind).get("__slots__", ()) for kind in type(owner).__mro__]
     names = {name for slots in found for name in ([slots] if isinstance(slots, str) else slots)}
     return names - {"__dict__", "__weakref__"}
 
 
 def _own(owner: Any) -> dict[str, Any]:
-    """The attributes that an object has itself."""
+    """Name → value of an object's own attributes, not those of its class."""
     slots = {name: getattr(owner, name) for name in sorted(_slots(owner)) if hasattr(owner, name)}
     return {**slots, **vars(owner)}
 

@@ -1,4 +1,4 @@
-"""What the server knows of one training over Flower: its terms, its model's tensors, and the round that is open."""
+"""The server's facts about one training over Flower: its settings, its model's tensors, and the open round."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -29,18 +29,18 @@ LOG = logging.getLogger("flwr")
 
 
 LARGEST_SQUARED = 2.0**60
-"""No element of a model may be larger where a strategy takes squares, as those with moments do: differences of such
-models, squared, are finite in float32."""
+"""The largest element of a model for strategies that take squares, such as those with moments. The squared difference
+of two such models is finite in float32."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What the user says of a training; `flower/strategy.py` explains each."""
+    """The user's settings of a training; `Compressed` explains each."""
 
     method: Method
     rounds: int
     stepsize: Stepsize | None = None
-    """γ_t; None: constant, the learning rate of the train config."""
+    """γ_t. None: the learning rate of the train config, taken as constant."""
 
     local_steps: int = 1
     lr_key: str = "lr"
@@ -54,46 +54,46 @@ class Terms:
     accept_whole: bool = False
     arrays_key: str | None = None
     weight_key: str | None = None
-    """The metric that an upload is weighted by; None: the strategy's own affair."""
+    """The metric by which an upload is weighted. None: the strategy decides."""
 
     alike: bool = True
-    """Whether the strategy needs replies with equal names of metrics and tensors."""
+    """Whether the strategy needs the same names of metrics and tensors in all replies."""
 
     plain: bool = False
     """Whether the strategy aggregates as FedAvg does."""
 
     @property
     def largest_model(self) -> float:
-        """No element of a model may be larger; it is set to this, so that one that a client has spoilt ends nothing."""
+        """The largest element of a model. Larger ones are set to it: a bad client can't end the training with them."""
         return aggregate.LARGEST_MODEL if self.plain else LARGEST_SQUARED
 
     @property
     def largest_update(self) -> float:
-        """No element of an update may be larger; the difference of two models is not, nor somewhat more than that."""
+        """The largest element of an update: more than the difference of two models can have."""
         return aggregate.LARGEST_MODEL if self.plain else 4 * LARGEST_SQUARED
 
     simulated: bool = False
     resumes: bool = False
-    """Whether the server is stored, and may ask for a round again."""
+    """Whether the server's state is stored, so that it may ask for a round again."""
 
 
 @dataclass(frozen=True)
 class Base:
-    """The model that the strategy made for some nodes."""
+    """A model that the strategy made for some nodes."""
 
     record: ArrayRecord
     vector: Vector
-    """Its floats, in float32."""
+    """The model's floats, in float32."""
 
     sent: ArrayRecord
-    """As clients get it, in the types that the model began with."""
+    """The model for clients, in the types of the app's first model."""
 
     key: str
 
 
 @dataclass
 class OpenRound:
-    """The round that is open: who was sent which model, and what became of the replies."""
+    """The open round: which node was sent which model, and what happened to the replies."""
 
     bases: dict[int, Base] = field(default_factory=dict)
     """Node → the model that it was sent."""
@@ -103,31 +103,31 @@ class OpenRound:
 
     refused: dict[int, str] = field(default_factory=dict)
     repeated: list[int] = field(default_factory=list)
-    """Nodes that sent an upload again which had arrived: neither counted nor wrong."""
+    """Nodes that sent again an upload that had arrived before. It does not count, and is no error."""
 
     without_model: list[int] = field(default_factory=list)
-    """Nodes that could not train, since they have lost the version that changes were sent for."""
+    """Nodes that could not train: they were sent changes of a version that they have lost."""
 
     whole: dict[int, int] = field(default_factory=dict)
-    """Nodes that sent a whole model, where that is accepted, and its bytes."""
+    """Node → the bytes of the whole model that it sent, if whole models are accepted."""
 
     partial: set[int] = field(default_factory=set)
-    """Nodes that returned a part of the tensors that they were sent."""
+    """Nodes that returned only a part of the tensors that they were sent."""
 
     other_bytes: int = 0
-    """Of arrays in the counted replies that are not the model, and travel as they are."""
+    """The bytes of other arrays in the counted replies, which are not compressed."""
 
     warnings: list[str] = field(default_factory=list)
-    """What is wrong with the training, once the round is closed."""
+    """Warnings about the training, set when the round is closed."""
 
     failed: dict[int, str] = field(default_factory=dict)
-    """Nodes that answered with an error, and what it says."""
+    """Node → the error with which it answered."""
 
     downlink_bytes: int = 0
-    """Of the models in the train messages."""
+    """The bytes of the models in the train messages."""
 
     evaluation_bytes: int = 0
-    """Of the models in the evaluate messages since the round before was closed."""
+    """The bytes of the models in the evaluate messages since the previous round was closed."""
 
 
 class Training:
@@ -137,15 +137,15 @@ class Training:
         self.terms = terms
         self.open = OpenRound()
         self.last: Base | None = None
-        """The model that was sent last to all."""
+        """The last model that was sent to all."""
         self.several = False
         """Whether a round ever had several models."""
         self._other: Base | None = None
-        """Another model that was sent, to some or to be evaluated."""
+        """Another model that was sent: to some nodes, or for evaluation."""
         self._parts: tuple[Layout, ServerExchange, Downlink] | None = None
 
     def begin(self, layout: Layout, stepsize: Stepsize, uploads: int | None) -> None:
-        """The tensors of the model are known, and γ; `uploads` is how many a round has, where that is known."""
+        """Begins the training. `uploads` is the number of uploads per round, if it is known."""
         terms = self.terms
         exchange = ServerExchange(
             terms.method,
@@ -162,7 +162,7 @@ class Training:
         self._parts = layout, exchange, Downlink(terms.downlink, layout, exchange)
 
     def state(self, packer: Packer) -> dict[str, Any]:
-        """What must outlive the process, of a training that has begun; a round that is open begins anew."""
+        """The state to store, of a training that has begun. An open round starts again after a restart."""
         layout, exchange, down = self._begun
         return {
             "layout": layout.facts(),
@@ -176,18 +176,18 @@ class Training:
         }
 
     def restore(self, saved: Mapping[str, Any], tensors: Mapping[str, Any], record: ArrayRecord) -> None:
-        """The training that `state` was taken of; `record` is the strategy's model."""
+        """Sets the state that `state` returned before. `record` is the strategy's model."""
         fixed = unpack(saved["fixed"], tensors)
         layout = Layout.from_facts(
             checked(LayoutFacts, saved["layout"]), {name: array.data for name, array in fixed.items()}
         )
         shapes = {name: tuple(record[name].shape) for name in layout.shapes if name in record}
         fits = all(shape == layout.shapes[name] for name, shape in shapes.items())
-        require(fits, "its model has other shapes than its layout")  # before anything of that size is made
+        require(fits, "its model has other shapes than its layout")  # before memory of that size is allocated
         stepsize = Constant(saved["gamma"]) if self.terms.stepsize is None else self.terms.stepsize
         self.begin(layout, stepsize, saved["uploads"])
         self.exchange.load_state_dict(unpack(saved["exchange"], tensors))
-        self.exchange.asked.clear()  # the round that was open begins anew
+        self.exchange.asked.clear()  # the open round starts again
         self.several = saved["several"]
         if saved["key"] is not None:
             self.last = self.base(record, saved["key"])
@@ -199,7 +199,7 @@ class Training:
 
     @property
     def layout(self) -> Layout:
-        """The tensors of the model, as they began."""
+        """The tensors of the first model."""
         return self._begun[0]
 
     @property
@@ -208,7 +208,7 @@ class Training:
 
     @property
     def down(self) -> Downlink:
-        """The way down."""
+        """The downlink."""
         return self._begun[2]
 
     @property
@@ -219,22 +219,22 @@ class Training:
 
     @property
     def has_view(self) -> bool:
-        """Whether clients hold something else than the strategy's model."""
+        """Whether clients hold another model than the strategy."""
         return self.begun and self.down.is_compressed and not self.several
 
     def note_several(self) -> None:
-        """One view can't stand for several models: from now on each is sent as it is."""
+        """From now on, each model is sent whole, since one view can't replace several models."""
         if self.has_view:
             LOG.warning(
-                "gammafl: the strategy sends several models in one round, so that from now on they go down whole: one"
-                " compressed view can't stand for them all"
+                "gammafl: the strategy sends several models in one round. From now on they are sent whole: one"
+                " compressed view can't replace them all"
             )
         self.several = True
 
     def base(self, record: ArrayRecord, key: str, leads: bool = True) -> Base:
-        """The model of a message; one object for all messages with the same model.
+        """The model of a message. All messages with the same model share one object.
 
-        One that `leads` is the next round's, if it is the first of the round.
+        leads   whether the model may be the next round's model, if it is the round's first
         """
         bases = (self.last, self._other, *self.open.bases.values())
         known = {id(base): base for base in bases if base is not None}
@@ -243,7 +243,7 @@ class Training:
                 return base
         layout = self.layout
         if strangers := [name for name in record if name not in layout.names]:
-            raise InputError(f"the strategy sends tensors that its first model had not: {', '.join(strangers[:3])}")
+            raise InputError(f"the strategy sends tensors that its first model lacked: {', '.join(strangers[:3])}")
         vector = layout.flatten(record, "the strategy's model", record.keys())
         require_finite(vector, "the strategy's model")
         base = Base(record, vector, self.as_it_began(record), key)
@@ -254,24 +254,24 @@ class Training:
         return base
 
     def move(self, arrays: ArrayRecord) -> None:
-        """The strategy made a new model: what clients hold moves towards it, where that is another one."""
+        """Moves the view, if there is one, towards the strategy's new model."""
         if self.has_view and self.last is not None and arrays.keys() == set(self.layout.names):
             base = self.base(arrays, self.last.key)
             self.down.show(base.record, base.vector, base.sent)
 
     def as_held(self, arrays: ArrayRecord) -> ArrayRecord:
-        """The strategy's model as clients hold it once they get the next message; a part of a model as it is."""
+        """The model that clients hold after the next message. A part of a model is returned unchanged."""
         last = self.last if self.has_view else None
         if last is None or not self.is_whole(last) or not same_data(arrays, last.record):
             return arrays
         return self.down.whole
 
     def is_whole(self, base: Base) -> bool:
-        """Whether the strategy sent all tensors, and not a part of them."""
+        """Whether the strategy sent all tensors, not only a part of them."""
         return len(base.record) == len(self.layout.names)
 
     def as_it_began(self, record: ArrayRecord) -> ArrayRecord:
-        """`record` in the types of the first model: a strategy may have made float64 of whole numbers, and more."""
+        """`record` in the types of the first model. A strategy may have changed them, such as integers to float64."""
         layout, arrays = self.layout, {}
         for name, array in record.items():
             if name in layout.fixed:
@@ -286,7 +286,7 @@ class Training:
         return ArrayRecord(arrays)
 
     def within(self, arrays: ArrayRecord) -> ArrayRecord:
-        """The strategy's model, its elements not larger than they may be."""
+        """The strategy's model. Elements that are too large are set to the largest allowed value."""
         most, layout = self.terms.largest_model, self.layout
         large = {}
         for name, array in arrays.items():
@@ -297,17 +297,17 @@ class Training:
             ):
                 large[name] = Array(np.clip(values, -most, most))
         if large:
-            LOG.warning("gammafl: elements of %s beyond %.3g are set to it", ", ".join(large)[:200], most)
+            LOG.warning("gammafl: elements of %s larger than %.3g are set to this value", ", ".join(large)[:200], most)
         return ArrayRecord({**arrays, **large}) if large else arrays
 
     def close(self, counted: Sequence[Arrival]) -> OpenRound:
-        """The round is over; returns what became of it."""
+        """Ends the round and returns it."""
         closed, self.open = self.open, OpenRound()
         closed.warnings = self.exchange.close(counted)
         return closed
 
     def model_key(self, content: RecordDict) -> str | None:
-        """The key of the ArrayRecord that is the model; None if there is no ArrayRecord."""
+        """The key of the ArrayRecord that is the model. None if there is no ArrayRecord."""
         keys, wanted = list(content.array_records), self.terms.arrays_key
         if wanted in keys or not keys:
             return wanted if keys else None

@@ -1,7 +1,7 @@
-"""What callbacks are told of a training over Flower, and how one of them ends it.
+"""Calls the callbacks of a training over Flower, and ends it if one of them asks for it.
 
-A strategy's own `start` can't be left early without losing its result. So the rounds that are left are passed over:
-nothing is sent in them, and to `start` they look like rounds in which no client answered.
+A strategy's own `start` can't be left early without losing its result. So it runs the remaining rounds, but nothing is
+sent in them: for `start` they look like rounds without answers.
 """
 
 import logging
@@ -19,21 +19,21 @@ from gammafl.flower.rounds import OURS, Rounds
 LOG = logging.getLogger("flwr")
 
 Hooks = dict[str, Callable[..., Any]]
-"""What the strategy does in a round, by name."""
+"""Name → method of the strategy, for those that a round calls."""
 
 CLIENTS = "clients"
 
 
 class Watching:
-    """Tells `watch` of the rounds of `now`; `run` is what is known at their beginning."""
+    """Tells `watch` about the rounds of `now`. `run` holds the facts that are known at the beginning."""
 
     def __init__(self, watch: Watch, now: Rounds, run: Run, resumption: Resumption | None) -> None:
         self.watch, self.now, self.run = watch, now, run
         self._playing = -1 if resumption is None or resumption.done is None else resumption.done
-        """The round that the strategy plays, by its own count; before that, the last that is done."""
+        """The strategy's number of its current round; before the first, that of the last finished round."""
 
         self._last: int | None = None
-        """The round in which a callback ended the training: it is still evaluated."""
+        """The round in which a callback ended the training. This round is still evaluated."""
 
         self._told = len(now.history)
         self._up = sum(record["uplink_bytes"] for record in now.history)
@@ -42,7 +42,7 @@ class Watching:
         self._uploads = sum(len(record["clients"]) for record in now.history)
 
     def hooks(self, inner: Hooks) -> Hooks:
-        """`inner`, and callbacks hear of it; once one of them ended the training, nothing of it happens."""
+        """The functions of `inner`, which also call the callbacks. They do nothing after one has ended the training."""
         return {
             "configure_train": partial(self._unless_stopped, [], inner["configure_train"]),
             "aggregate_train": partial(self._unless_stopped, (None, None), partial(self._train, inner)),
@@ -51,7 +51,7 @@ class Watching:
         }
 
     def evaluating(self, evaluate: Callable[..., MetricRecord | None]) -> Callable[..., MetricRecord | None]:
-        """The app's `evaluate_fn`, likewise."""
+        """The app's `evaluate_fn`, wrapped in the same way."""
 
         def told(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
             metrics = evaluate(server_round, arrays)
@@ -61,7 +61,7 @@ class Watching:
         return partial(self._unless_stopped, None, told)
 
     def _unless_stopped(self, instead: Any, hook: Callable[..., Any], server_round: int, *args: Any) -> Any:
-        """Rounds that were done before are played all the same: they bring the model back."""
+        """Calls `hook` unless the training has ended. It is called in finished rounds too: they restore the model."""
         if self.watch.stopped is not None:
             self._last = self._playing if self._last is None else self._last
             if server_round > self._last:
@@ -140,7 +140,7 @@ class Watching:
 
 
 def evaluations_of(resumption: Resumption | None, local_steps: int) -> Sequence[Evaluated]:
-    """Those of the rounds that are done."""
+    """The evaluations of finished rounds."""
     if resumption is None:
         return []
     kinds = {SERVER: "server", EVALUATE: CLIENTS}
@@ -153,7 +153,7 @@ def evaluations_of(resumption: Resumption | None, local_steps: int) -> Sequence[
 
 
 def numbers_of(metrics: MetricRecord | None, without: Iterable[str] = ()) -> dict[str, float]:
-    """The metrics that are one number each."""
+    """The metrics that are single numbers, as floats."""
     left_out = set(without)
     named = {} if metrics is None else dict(metrics)
     return {

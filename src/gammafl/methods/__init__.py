@@ -1,1 +1,1 @@
-"""Methods by name: one file a family, and the registry that knows them and those that others bring."""
+"""Methods by name: one file per family, and the registry of these methods and of those from other packages."""

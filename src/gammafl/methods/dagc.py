@@ -19,23 +19,23 @@ from gammafl.methods.top_k import COST
 CITATION = "Lu et al., INFOCOM 2023"
 POWER = 2 / 3
 SMALLEST = 1e-9
-"""For a client without data, whose λ_i would be infinite."""
+"""The smallest share that is used: for a client without data, λ_i would be infinite."""
 LOG = logging.getLogger(__name__)
 
 
 @cache
 def _say_unknown() -> None:
-    LOG.warning("dagc: nobody has told how much data each client has, so that all clients are compressed alike")
+    LOG.warning("dagc: it is not known how much data each client has, so all clients are compressed in the same way")
 
 
 def say_if_unknown(moment: Moment) -> None:
-    """Once a process, when something is compressed by a client whose share nobody knows."""
+    """Warns once per process if a client's share is not known."""
     if moment.share is None:
         _say_unknown()
 
 
 def factor_of(moment: Moment) -> float:
-    """n·p_i^⅔ / Σ p_j^⅔: 1 on average, and 1 where nobody knows the shares, as over Flower.
+    """n·p_i^⅔ / Σ p_j^⅔: 1 on average, and 1 if the shares are not known, as over Flower.
 
     >>> from gammafl.core.shares import Shares
     >>> round(factor_of(Moment(share=Shares([1, 8]).of(0))), 6)
@@ -61,7 +61,7 @@ class TopKByShare(TopK):
         return TopK.add_and_take(self, delta, residual, self._told(moment, residual.size))
 
     def _told(self, moment: Moment, size: int) -> Moment:
-        """The moment with this client's own kept fraction, unless it is everybody's."""
+        """The moment with this client's own kept fraction, if it has one."""
         say_if_unknown(moment)
         factor = factor_of(moment)
         if factor == 1:
@@ -103,11 +103,11 @@ class ThresholdByShare(HardThreshold):
 def dagc_r(keep: float = 0.01, k: int | float | None = None, scope: Scope = "global") -> Method:
     """Top-k where a client with more data keeps more, k_i ∝ p_i^⅔, with error feedback.
 
-    keep    the kept fraction, on average over the clients; p_i is a client's part of all samples
-    k       a count (whole number) or a fraction, instead
+    keep    the kept fraction, on average over the clients; p_i is a client's share of all samples
+    k       a count (whole number) or a fraction, instead of keep
     scope   "global": of the whole model; "tensor": of each tensor, as its authors' code does it
 
-    Over Flower nobody knows the p_i before clients train: there it is Top-k, and the log says so once.
+    Over Flower, the p_i are not known before clients train: there it is Top-k, and the log says so once.
 
     >>> dagc_r(keep=0.001)
     Method(TopKByShare(k=0.001, scope='global'))
@@ -130,14 +130,14 @@ def dagc_r(keep: float = 0.01, k: int | float | None = None, scope: Scope = "glo
     ranges={"keep": KEEPS},
 )
 def dagc_a(keep: float = 0.01, threshold: float | None = None, level: Literal["run", "paper"] = "run") -> Method:
-    """Hard threshold where that of a client with more data is lower, λ_i ∝ p_i^−⅔, with error feedback.
+    """Hard threshold that is lower for a client with more data, λ_i ∝ p_i^−⅔, with error feedback.
 
-    keep        the kept fraction, on average over the clients; p_i is a client's part of all samples
-    level       how `keep` is reached. "run": the server steers one λ for all, after rounds that keep just so many;
-                "paper": λ is calibrated as in γ-FedHT's Table II
+    keep        the kept fraction, on average over the clients; p_i is a client's share of all samples
+    level       how `keep` is reached. "run": the server steers one λ for all, after first rounds that keep exactly
+                `keep`; "paper": λ is calibrated as in γ-FedHT's Table II
     threshold   λ itself, instead of a level
 
-    Over Flower nobody knows the p_i before clients train: there it is HT, and the log says so once.
+    Over Flower, the p_i are not known before clients train: there it is HT, and the log says so once.
 
     >>> dagc_a(threshold=0.02)
     Method(ThresholdByShare(value=0.02, units='update'))

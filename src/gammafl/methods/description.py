@@ -1,8 +1,8 @@
-"""Methods as JSON, so that a server can tell its clients which one to use.
+"""Methods as JSON: with it, a server tells its clients which method to use.
 
-A description names a method, never code. A method that a factory made is named by the factory's name and its settings;
-the client looks the name up in its own registry. One that was put together by hand is described part by part, if all of
-its parts are ours.
+A description never holds code. A method from a factory is described by the factory's name and its settings; the client
+looks the name up in its own registry. A method that was put together by hand is described part by part, if all its
+parts belong to this package.
 """
 
 import json
@@ -25,7 +25,7 @@ PARTS = ("compressor", "memory", "values", "level")
 
 @cache
 def kinds() -> dict[str, type[Any]]:
-    """All parts that are ever made from a description, by name: the dataclasses of this package."""
+    """Name → class of all parts that a description can have: the dataclasses of this package."""
     load()
     found: list[type[Any]] = [Compressor, Memory, Values, Level]
     for kind in found:
@@ -34,14 +34,14 @@ def kinds() -> dict[str, type[Any]]:
 
 
 def describe(method: Method) -> str:
-    """One line of JSON that `build` makes the same method from."""
+    """One line of JSON, from which `build` makes the same method."""
     if method.factory_made:
         return json.dumps({"method": wire_name(method.name), "settings": dict(method.settings or ())}, sort_keys=True)
     return json.dumps({part: _table(getattr(method, part)) for part in PARTS}, sort_keys=True)
 
 
 def build(description: str, own: Mapping[str, Entry] | None = None) -> Method:
-    """The method that `describe` described, out of `own` entries and the registry; `InputError` if it is none."""
+    """The method of a description, from `own` entries and the registry. An `InputError` if it is malformed."""
     try:
         table = json.loads(description)
         if "method" in table:
@@ -56,12 +56,12 @@ def build(description: str, own: Mapping[str, Entry] | None = None) -> Method:
         return entry.make(settings)
     except GammaflError:
         raise
-    except Exception as error:  # somebody's own function, with settings from elsewhere
+    except Exception as error:  # a user's own function, with settings from another machine
         raise InputError(f"the method {name} can't be made ({type(error).__name__}: {error})") from None
 
 
 def own_entries(methods: Iterable[Callable[..., Any]]) -> dict[str, Entry]:
-    """Factories that one side brings, by the names that the other side knows them by."""
+    """Name → entry for a side's own factories. The name is the same on the other side."""
     require(not callable(methods), "methods= takes a list of functions that return a method")
     entries = {}
     for factory in methods:

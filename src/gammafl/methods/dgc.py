@@ -14,20 +14,20 @@ from gammafl.methods.registry import KEEPS, register
     dash="dash",
     citation="Lin et al., ICLR 2018",
     cost="O(d): three passes, one of them Top-k's",
-    memory="client: 2·d floats, what was not sent and the velocity",
+    memory="client: 2·d floats, the residual and the velocity",
     promise=TOP_K,
-    tuned="momentum = 0.9 is its paper's; of 0, 0.5 and 0.9 on Logistic@FMNIST, #C=2, 0 was best, which is Top-k:"
-    " docs/shifts.md; without its paper's warm-up and clipping",
+    tuned="momentum = 0.9 is its paper's. Of 0, 0.5 and 0.9 on Logistic@FMNIST, #C=2, 0 was best, which is Top-k:"
+    " docs/shifts.md. The paper's warm-up and clipping are left out",
     ranges={"keep": KEEPS, "momentum": (0.0, 0.5, 0.9)},
 )
 def dgc(keep: float = 0.01, k: int | float | None = None, scope: Scope = "global", momentum: float = 0.9) -> Method:
-    """Top-k of updates with momentum: what waits to be sent goes on accelerating.
+    """Top-k of updates with momentum: entries that wait to be sent keep their momentum.
 
     keep       the kept fraction of the entries
-    k          a count (whole number) or a fraction, instead
+    k          a count (whole number) or a fraction, instead of keep
     scope      "global": of the whole model; "tensor": of each tensor, as in its paper
-    momentum   of the velocity that is compressed in place of the update. It multiplies the stepsize by up to
-               1/(1 − momentum): a smaller stepsize belongs to it
+    momentum   of the velocity, which is compressed instead of the update. It multiplies the stepsize by up to
+               1/(1 − momentum), so use a smaller stepsize
 
     >>> dgc(keep=0.001)
     Method(TopK(k=0.001, scope='global'), memory=MomentumCorrection(momentum=0.9))

@@ -22,9 +22,9 @@ from gammafl.methods.scopes import parts_in, require_scope
 
 @dataclass(frozen=True)
 class Sign(Compressor):
-    """Sends ‖v‖₁/d·sign(v), one bit an entry. A bit has no third state: a zero is sent as +‖v‖₁/d.
+    """Sends ‖v‖₁/d·sign(v), one bit per entry. Zeros are sent as +‖v‖₁/d, since a bit has no third state.
 
-    With `scope="tensor"` each tensor has a magnitude of its own.
+    With `scope="tensor"`, each tensor has its own magnitude.
     """
 
     scope: Scope = "global"
@@ -75,9 +75,9 @@ def _delta(method: Method, vector: Vector) -> float:
     tuned="nothing to tune",
 )
 def ef_sign(scope: Scope = "global") -> Method:
-    """Sends ‖v‖₁/d·sign(v), one bit an entry, with error feedback.
+    """Sends ‖v‖₁/d·sign(v), one bit per entry, with error feedback.
 
-    scope   "global": one magnitude; "tensor": one of each tensor, as its authors' code does it
+    scope   "global": one magnitude; "tensor": one for each tensor, as in its authors' code
 
     >>> ef_sign()([0.5, -1.0, 0.0]).values
     array([ 0.5, -0.5,  0.5], dtype=float32)

@@ -1,4 +1,4 @@
-"""A function in a user's own file, named `file.py:function`: a method, or a task."""
+"""Functions in a user's own file, named `file.py:function`, that make a method or a task."""
 
 import hashlib
 import importlib.util
@@ -12,12 +12,12 @@ from gammafl.core.errors import InputError, require
 
 
 def is_file(name: str) -> bool:
-    """Whether `name` means a function in a file."""
+    """Whether `name` has the form `file.py:function`."""
     return ".py:" in name
 
 
 def function_in_file(name: str) -> Callable[..., Any]:
-    """The function that `name` means."""
+    """The function with this name."""
     function = getattr(module_of(name), name.partition(".py:")[2], None)
     if not callable(function):
         raise InputError(f"{name}: the file has no function of that name")
@@ -25,12 +25,12 @@ def function_in_file(name: str) -> Callable[..., Any]:
 
 
 def digest_of(name: str) -> str:
-    """Tells another version of the file apart: a run of the one is no run of the other."""
+    """A digest of the file. A run with another version of the file is another run."""
     return hashlib.sha256(_path(name).read_bytes()).hexdigest()
 
 
 def module_of(name: str) -> ModuleType:
-    """The file, imported once."""
+    """The module of the file, which is imported only once."""
     path = _path(name)
     if (known := sys.modules.get(_module_name(path))) is not None:
         return known
@@ -39,7 +39,7 @@ def module_of(name: str) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    sys.path.append(str(path.parent))  # what stands beside the file can be imported by it
+    sys.path.append(str(path.parent))  # so the file can import modules of its own directory
     try:
         spec.loader.exec_module(module)
     except BaseException as error:

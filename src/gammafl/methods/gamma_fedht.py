@@ -1,4 +1,4 @@
-"""γ-FedHT: the hard threshold that follows the stepsize; and γ-FedHT-Q, with STC's quantiser."""
+"""γ-FedHT: the hard threshold that follows the stepsize; and γ-FedHT-Q, the same with STC's quantiser."""
 
 from gammafl.core.compressors import GammaFedHT
 from gammafl.core.levels import Level, Profile

@@ -1,4 +1,4 @@
-"""Levels by the names that they have in a method's settings."""
+"""Levels by their names in a method's settings."""
 
 from typing import Literal, get_args
 
@@ -11,7 +11,7 @@ THRESHOLD_COST = "O(d): one fused pass, and at level 'upload' a sample before an
 
 
 def level_named(name: LevelName, keep: float, profile: Profile) -> Level:
-    """The level of that name, for the kept fraction `keep`."""
+    """The level with this name, for the kept fraction `keep`."""
     if name == "upload":
         return UploadLevel(keep, profile)
     if name not in get_args(LevelName):

@@ -1,4 +1,4 @@
-"""The precision of values, by the names that they have in a method's settings."""
+"""Precisions of values by their names in a method's settings."""
 
 from typing import Literal
 
@@ -17,7 +17,7 @@ PRECISIONS: dict[str, Values] = {
 
 
 def values_of(precision: Precision) -> Values:
-    """The form of values of that name."""
+    """The rounding with this name."""
     if precision not in PRECISIONS:
         raise InputError(f"values must be one of {', '.join(PRECISIONS)}, got {precision!r}")
     return PRECISIONS[precision]

@@ -1,8 +1,8 @@
-"""What a method says of its error E‖C(v) − v‖², as its card has it and as a test holds it to.
+"""The declared property of a method's error E‖C(v) − v‖²: its card shows it, and a test checks it.
 
 contraction   E‖C(v) − v‖² ≤ (1 − δ)·‖v‖²
 unbiased      E C(v) = v, with E‖C(v) − v‖² ≤ ω·‖v‖²
-absolute      ‖C(v) − v‖² ≤ d·λ², whatever v is
+absolute      ‖C(v) − v‖² ≤ d·λ², for any v
 """
 
 from collections.abc import Callable
@@ -22,9 +22,9 @@ Bound = Callable[[Method, Vector], float]
 class Promise:
     """The declared property of a method.
 
-    text    as its card says it
-    error   the most that E‖C(v) − v‖² can be, for a method of this name and a vector
-    mean    E C(v), of a method that draws at random; None: it draws nothing
+    text    the property on its card
+    error   the upper bound of E‖C(v) − v‖², for a method with this name and a vector
+    mean    E C(v), for a random method; None: it is not random
 
     >>> from gammafl.core.compressors import TopK
     >>> TOP_K.error(Method(TopK(1)), np.array([3, 4, 0, 0], np.float32))
@@ -37,7 +37,7 @@ class Promise:
 
 
 def contraction(text: str, delta: Bound) -> Promise:
-    """δ of a vector, for a compressor that draws nothing.
+    """A contraction of a compressor that is not random. `delta` computes δ of a vector.
 
     >>> from gammafl.core.compressors import TopK
     >>> contraction("δ = 1/4", lambda method, vector: 0.25).error(Method(TopK(1)), np.ones(4, np.float32))
@@ -52,13 +52,13 @@ def squared(vector: Vector) -> float:
 
 
 def planned_share(method: Method, vector: Vector) -> float:
-    """k/d: of a method that keeps its k largest entries, at least one."""
+    """k/d of a method that keeps its k largest entries, at least one."""
     keep = method.planned(Moment(layout=Layout.flat(vector.size))) or 0.0
     return max(1, np.floor(keep * vector.size + 0.5)) / max(1, vector.size)
 
 
 def _by_threshold(method: Method, vector: Vector) -> float:
-    """Of a threshold: at level "upload" that of Top-k, else d·λ²."""
+    """The bound of a threshold: at level "upload" that of Top-k, else d·λ²."""
     if method.level is not None:
         return (1 - planned_share(method, vector)) * squared(vector)
     return vector.size * method.compressor.threshold(Moment()) ** 2  # type: ignore[attr-defined]
@@ -70,7 +70,7 @@ def _by_threshold_and_ternary(method: Method, vector: Vector) -> float:
 
 
 def steps_error(vector: Vector, levels: int, block: int, norm: str = "max") -> float:
-    """Σ over blocks of n_b·(norm_b/levels)²/4: no value is more than half a step off, or on average that by chance."""
+    """Σ over blocks of n_b·(norm_b/levels)²/4: each value has an error of at most half a step, or so on average."""
     total = 0.0
     for start in range(0, vector.size, block):
         part = vector[start : start + block].astype(np.float64)
@@ -84,5 +84,5 @@ TOP_K = contraction("δ = k/d", planned_share)
 TERNARY = contraction("δ = ‖v_K‖₁²/(k·‖v‖²) ≥ 1/d, K the kept entries", lambda m, v: 1 / max(1, v.size))
 THRESHOLD = Promise("contraction, δ = k/d at level 'upload'; absolute, ‖C(v) − v‖² ≤ d·λ², with a λ", _by_threshold)
 TERNARY_THRESHOLD = Promise(
-    "contraction, δ = ‖v_K‖₁²/(k·‖v‖²) ≥ 1/d, K the kept entries, where there are any", _by_threshold_and_ternary
+    "contraction, δ = ‖v_K‖₁²/(k·‖v‖²) ≥ 1/d, K the kept entries, if there are any", _by_threshold_and_ternary
 )

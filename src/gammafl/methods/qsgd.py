@@ -1,4 +1,4 @@
-"""QSGD: random rounding to a few levels. FedPAQ's quantiser too."""
+"""QSGD: random rounding to a few levels. It is also FedPAQ's quantiser."""
 
 from gammafl.core.arrays import Vector
 from gammafl.core.blocks import Norm
@@ -25,14 +25,14 @@ def _error(method: Method, vector: Vector) -> float:
     promise=Promise(
         "unbiased, E‖C(v) − v‖² ≤ Σ n_b·(norm_b/levels)²/4 over blocks of n_b values", _error, lambda method, v: v
     ),
-    tuned="untuned: 7 levels are 4 bits a value, blocks of 512 are its paper's",
+    tuned="untuned: 7 levels take 4 bits per value; blocks of 512 are its paper's choice",
     ranges={"levels": (1, 7, 127)},
 )
 def qsgd(levels: int = 7, block: int = 512, norm: Norm = "max") -> Method:
-    """Rounds every value at random to one of the two levels beside it, so that it is right on average; no memory.
+    """Rounds every value at random to one of the two nearest levels, so that its mean is right; no memory.
 
-    levels   of each sign, 1 to 127; with up to 1, 7, 127 a value takes 2, 4, 8 bits
-    block    values that share a norm: the paper's bucket
+    levels   the levels of each sign. Up to 1, a value takes 2 bits; up to 7, 4 bits; up to 127, 8 bits
+    block    the number of values that share a norm: the paper's bucket
     norm     "max": the largest magnitude of a block, as in the paper's experiments; "l2": as in its analysis
 
     >>> qsgd(levels=1)

@@ -1,4 +1,4 @@
-"""Rand-k: entries that a key draws."""
+"""Rand-k: a key draws the entries."""
 
 import numpy as np
 
@@ -37,11 +37,11 @@ def _mean(method: Method, vector: Vector) -> Vector:
     ranges={"keep": KEEPS},
 )
 def rand_k(keep: float = 0.01, k: int | float | None = None, scaled: bool = False, values: Precision = "f32") -> Method:
-    """Keeps k entries drawn at random, with error feedback. An 8-byte key says which: positions cost nothing.
+    """Keeps k random entries, with error feedback. A message has an 8-byte key instead of their positions.
 
     keep     the kept fraction of the entries
-    k        a count (whole number) or a fraction, instead
-    scaled   true: sends d/k times the entries and remembers nothing, which is right on average (unbiased)
+    k        a count (whole number) or a fraction, instead of keep
+    scaled   true: sends d/k times the entries, so that their mean is right (unbiased), without a memory
     values   "f32", or fewer bits: "f16", "bf16", "8bit", "4bit", "2bit"
 
     >>> rand_k(keep=0.001)

@@ -1,7 +1,7 @@
-"""The registry: name → method, with what a table, a picture and a reader need to know of it.
+"""The registry: name → method, with facts for tables, pictures and cards.
 
-A factory is a function of hyperparameters that returns a `Method`. `register` gives it a name. Others register theirs
-by the entry point group `gammafl.methods`, or name a function in a file: `file.py:function`.
+A factory is a function of hyperparameters that returns a `Method`. `register` gives it a name. Other packages register
+theirs with the entry point group `gammafl.methods`. Users can also name a function in a file: `file.py:function`.
 """
 
 import inspect
@@ -35,20 +35,20 @@ NAME = re.compile(r"[A-Za-z0-9._-]{1,60}")
 COLOUR = re.compile(r"#[0-9A-Fa-f]{6}")
 
 LONG_LABEL = 60
-"""Letters of a label that was not made to be one."""
+"""The most letters of a label that is made from an expression."""
 
 SPARE_COLOURS = ("#CC79A7", "#882255", "#44AA99", "#999933", "#AA4499", "#332288", "#661100", "#888888")
-"""For methods that chose none; told apart by readers who don't see all colours."""
+"""Colours for methods without a colour of their own. Colour-blind readers can tell them apart."""
 
 DASHES = ("solid", "dash", "dot", "dashdot")
-"""There are more methods than colours that all readers tell apart."""
+"""Dashes of lines, since there are more methods than colours that all readers can tell apart."""
 
 
-UNTUNED = "untuned: nobody has looked for better settings than these"
+UNTUNED = "untuned: no better settings were searched for"
 
-NOTHING_TO_TUNE = "nothing to tune: `keep` is the traffic that one can pay"
+NOTHING_TO_TUNE = "nothing to tune: `keep` is the traffic that you can afford"
 KEEPS = (0.001, 0.003, 0.01, 0.03)
-"""Kept fractions that are worth trying, for methods that have no others."""
+"""Kept fractions that are worth trying, unless a method has its own."""
 
 Ranges = Mapping[str, Sequence[Setting]]
 """Setting → the values that are worth trying, from the least to the most."""
@@ -56,18 +56,18 @@ Ranges = Mapping[str, Sequence[Setting]]
 
 @dataclass(frozen=True)
 class Entry:
-    """A registered method: how it is made, how it is shown, and its card.
+    """A registered method: its factory, its look, and its card.
 
     label      its name in print
-    colour     of its lines
+    colour     the colour of its lines
     citation   where it was published
-    follows    the method that decides how many entries this one keeps, where traffic is to be equal
-    dash       of its lines: one of `DASHES`
-    cost       of compressing a vector, in passes over it
-    memory     what is kept between uploads; of error feedback and of no memory it is known
+    follows    the method that determines how many entries this one keeps, in a comparison at equal traffic
+    dash       the dash of its lines: one of `DASHES`
+    cost       the cost to compress a vector, in passes over it
+    memory     what clients and server keep between uploads; not needed for error feedback and for no memory
     promise    its declared property
     tuned      how its default settings were found
-    ranges     what is worth trying; `gammafl pareto` goes through the first
+    ranges     settings that are worth trying; `gammafl pareto` runs all values of the first
     """
 
     name: str
@@ -85,7 +85,7 @@ class Entry:
 
     @property
     def about(self) -> str:
-        """What it does, in a paragraph."""
+        """The first paragraph of its docstring: what it does."""
         return inspect.cleandoc(self.factory.__doc__ or "")
 
     @property
@@ -100,32 +100,32 @@ class Entry:
 
     @property
     def what(self) -> str:
-        """What it does, in a sentence."""
+        """The first sentence of its docstring."""
         return self.about.partition("\n\n")[0].replace("\n", " ")
 
     @property
     def needs(self) -> list[str]:
-        """The settings without which it can't be made."""
+        """The settings that must be given."""
         return [key for key, default in self.parameters.items() if default is inspect.Parameter.empty]
 
     @property
     def state(self) -> str:
-        """What the client and the server keep between uploads."""
+        """What client and server keep between uploads."""
         if self.memory or self.needs:
             return self.memory
         method = self.factory()
         if type(method.memory) is NoMemory or not method.leaves_a_rest:
             return "none"
-        return "client: d floats, what was not sent" if type(method.memory) is ErrorFeedback else ""
+        return "client: d floats, the residual" if type(method.memory) is ErrorFeedback else ""
 
     def has(self, key: str, value: Setting) -> bool:
-        """Whether there is such a hyperparameter, and it is not a number where `value` is a word, or the reverse."""
+        """Whether it has this hyperparameter, and its default and `value` are both words or both not."""
         default = self.parameters.get(key, value)
         plain = default is None or default is inspect.Parameter.empty
         return key in self.parameters and (plain or isinstance(default, str) == isinstance(value, str))
 
     def make(self, settings: Mapping[str, Setting]) -> Method:
-        """The method with these hyperparameters, or one line that says which of them is wrong."""
+        """The method with these hyperparameters. An `InputError` of one line names a wrong one."""
         for key, value in settings.items():
             if key not in self.parameters:
                 known = ", ".join(self.parameters) or "none"
@@ -154,21 +154,23 @@ def register(
     tuned: str = UNTUNED,
     ranges: Ranges | None = None,
 ) -> Callable[[Callable[Parameters, Method]], Callable[Parameters, Method]]:
-    """A decorator that registers a factory. All but the name can be left out.
+    """A decorator that registers a factory of methods. Only the name is required.
 
-    name       as one types it: letters, digits, dots and dashes
+    name       the name to type: letters, digits, dots and dashes
     label      its name in print; by default `name`
-    colour     "#rrggbb" of its lines; by default a spare one
+    colour     the colour of its lines, "#rrggbb"; by default an unused one
     citation   where it was published
-    follows    the name of the method that decides how many entries this one keeps in a comparison at equal traffic; the
-               factory then takes the number as `k`
-    dash       of its lines: "solid", "dash", "dot" or "dashdot"
-    cost       of compressing a vector: "O(d), 2 passes"
-    memory     what client and server keep between uploads; known where the memory is error feedback or none
+    follows    the name of the method that determines how many entries this one keeps, in a comparison at equal traffic.
+               The factory then gets this number as `k`
+    dash       the dash of its lines: "solid", "dash", "dot" or "dashdot"
+    cost       the cost to compress a vector: "O(d), 2 passes"
+    memory     what client and server keep between uploads; not needed for error feedback and for no memory
     promise    its declared property (`methods/promises.py`)
-    tuned      how its default settings were found; by default that it is untuned
-    ranges     setting → the values that are worth trying, from the least to the most; `gammafl pareto` goes through
-               those of the first
+    tuned      how its default settings were found; by default "untuned"
+    ranges     setting → the values that are worth trying, from the least to the most. `gammafl pareto` runs all values
+               of the first setting
+
+    Returns a decorator, for a function that returns a `gf.Method`.
 
     >>> from gammafl.core.compressors import TopK
     >>> @register("every-tenth", label="every tenth")
@@ -180,7 +182,7 @@ def register(
 
     require(not colour or bool(COLOUR.fullmatch(colour)), f"a colour is written #rrggbb, got {colour!r}")
     require(dash in DASHES, f"a dash is one of {', '.join(DASHES)}, got {dash!r}")
-    require(bool(NAME.fullmatch(name)), f"a method's name is of letters, digits, dots and dashes, got {name!r}")
+    require(bool(NAME.fullmatch(name)), f"a method's name has letters, digits, dots and dashes, got {name!r}")
 
     def decorate(factory: Callable[Parameters, Method]) -> Callable[Parameters, Method]:
         ours = factory.__module__ == f"{__package__}.{OURS.get(name)}"
@@ -199,7 +201,7 @@ def register(
 
 
 def named(name: str, factory: Callable[Parameters, Any]) -> Callable[Parameters, Method]:
-    """`factory`, whose methods know the name and the settings that they were made by."""
+    """`factory`, whose methods know its name and their settings."""
     signature = inspect.signature(factory)
 
     @wraps(factory)
@@ -214,7 +216,7 @@ def named(name: str, factory: Callable[Parameters, Any]) -> Callable[Parameters,
 
 
 def entry_named(name: str) -> Entry:
-    """The entry of a name, of an expression of one, or of `file.py:function`."""
+    """The entry of a name, of an expression, or of `file.py:function`."""
     name = split_expression(name)[0]
     if is_file(name):
         return _entry_of_file(name)
@@ -223,17 +225,23 @@ def entry_named(name: str) -> Entry:
         raise InputError(f"the method {name!r} of an installed package can't be loaded ({_broken[name]})")
     if name not in REGISTRY:
         raise InputError(
-            f"no method {name!r}{did_you_mean(name, REGISTRY)}; the methods are {', '.join(names())}, or one of your"
-            " own as file.py:function"
+            f"no method {name!r}{did_you_mean(name, REGISTRY)}; the methods are {', '.join(names())}, or your own"
+            " as file.py:function"
         )
     return REGISTRY[name]
 
 
 def method_named(expression: str, settings: Mapping[str, Setting] | None = None, **defaults: Setting) -> Method:
-    """The method of a name, an expression such as `top-k:keep=0.001,scope=tensor`, or `file.py:function`.
+    """The method with a name.
 
-    `settings` are hyperparameters beside those in the expression; `defaults` are used where the method has such a
-    hyperparameter, of the same kind, and nobody set it.
+    expression   a name, an expression such as `top-k:keep=0.001,scope=tensor`, or `file.py:function`
+    settings     further hyperparameters
+    defaults     hyperparameters that are used if the method has them and they are not set otherwise
+
+    Returns a `gf.Method`.
+
+    >>> method_named("top-k:scope=tensor", keep=0.001)
+    Method(TopK(k=0.001, scope='tensor'))
     """
     name, written = split_expression(expression)
     entry = entry_named(name)
@@ -243,7 +251,7 @@ def method_named(expression: str, settings: Mapping[str, Setting] | None = None,
 
 
 def resolve(value: Any, **defaults: Setting) -> Method:
-    """The method that a user means: a method, a compressor, a name or expression, or a function that makes one.
+    """`value` as a method. It may be a method, a compressor, a name, an expression, or a function that makes one.
 
     `defaults` are for names, as in `method_named`.
     """
@@ -273,7 +281,7 @@ def split_expression(expression: str) -> tuple[str, dict[str, Setting]]:
 
 
 def split_list(text: str) -> list[str]:
-    """`a,top-k:keep=0.1,scope=tensor,b` → its three methods: a part with = and without : belongs to the one before."""
+    """`a,top-k:keep=0.1,scope=tensor,b` → its three methods. A part with = but no : belongs to the previous one."""
     methods: list[str] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         if "=" in part and ":" not in part and methods:
@@ -286,7 +294,7 @@ def split_list(text: str) -> list[str]:
 def label_of(method: str) -> str:
     """The name in print of a method or an expression: 'Top-k, scope=tensor'.
 
-    Of a method that is not registered here, such as one that was put together by hand, what it is called itself.
+    A method that is not registered here, such as one put together by hand, has only its own name.
     """
     try:
         name, settings = split_expression(method)
@@ -301,16 +309,16 @@ Look = tuple[str, str]
 
 
 def looks_of(methods: Sequence[str]) -> dict[str, Look]:
-    """A look for each method of a picture: its own, or one with a spare colour where another has that already.
+    """Method → its look in a picture: its own, or a spare colour if another method already has that look.
 
-    Where colours run out, the dash is another one.
+    If there are too few colours, the dashes differ.
     """
     looks: dict[str, Look] = {}
     for method in methods:
         try:
             entry = entry_named(method)
             own, dash = [entry.colour], entry.dash
-        except InputError:  # it is not registered here
+        except InputError:  # not registered here
             own, dash = [], "solid"
         used = {colour for colour, _ in looks.values()}
         fresh = [(colour, dash) for colour in (*own, *SPARE_COLOURS) if colour not in used]
@@ -320,7 +328,7 @@ def looks_of(methods: Sequence[str]) -> dict[str, Look]:
 
 
 def methods_in(text: str | None) -> list[str]:
-    """The methods of a list as one types it, where "all" is every one that needs no setting; `USUAL` if there is none.
+    """The methods of a list that a user typed; `USUAL` without one. "all" means all methods that need no setting.
 
     >>> methods_in("ht,top-k:keep=0.1"), set(USUAL) < set(methods_in("all")) == set(methods_in("fedavg,all"))
     (['ht', 'top-k:keep=0.1'], True)
@@ -333,7 +341,7 @@ def methods_in(text: str | None) -> list[str]:
 
 
 def names() -> list[str]:
-    """All registered names, ours first."""
+    """All registered names, those of this package first."""
     load()
     return [*OURS, *(name for name in REGISTRY if name not in OURS)]
 
@@ -358,10 +366,10 @@ OURS = {
     "dgc": "dgc",
     "fedavg": "fedavg",
 }
-"""Name → the file of this room that registers it, in the order of tables."""
+"""Name → the module of this package that registers it, in the order of tables."""
 
 USUAL = ("gamma-fedht", "gamma-fedht-q", "ht", "top-k", "stc", "fedavg")
-"""The paper's own, which are compared where nobody says what."""
+"""The paper's methods, which are compared by default."""
 
 ALL = "all"
 
@@ -371,21 +379,21 @@ _broken: dict[str, str] = {}
 
 @cache
 def load() -> None:
-    """Ours, then those of installed packages."""
+    """Registers the methods of this package, then those of installed packages."""
     for file in OURS.values():
         import_module(f"gammafl.methods.{file}")
     for point in entry_points(group=GROUP):
         try:
             factory = point.load()
-        except Exception as error:  # somebody else's package: its mistake is told when its method is asked for
+        except Exception as error:  # another package's error is shown when its method is used
             _broken[point.name] = f"{type(error).__name__}: {error}"
             continue
-        if point.name not in REGISTRY:  # else the factory has registered itself
+        if point.name not in REGISTRY:  # otherwise the factory has registered itself
             register(point.name)(factory)
 
 
 def wire_name(name: str) -> str:
-    """What others call a method: of `file.py:function` the name that it was registered by, or the function's."""
+    """A method's name on other machines. For `file.py:function`, its registered name or the function's name."""
     known = _registered_as(function_in_file(name)) if is_file(name) else None
     return known.name if known else name.rpartition(":")[2]
 
@@ -399,14 +407,14 @@ def _entry_of_file(name: str) -> Entry:
     function = function_in_file(name)
     known = _registered_as(function)
     factory = named(name, inspect.unwrap(function))
-    if known is not None:  # by @gf.register in the file
+    if known is not None:  # registered by @gf.register in the file
         return replace(known, name=name, factory=factory)
     label = name.rpartition(":")[2].replace("_", " ")
     return Entry(name, factory, label, SPARE_COLOURS[zlib.crc32(name.encode()) % len(SPARE_COLOURS)])
 
 
 def _parsed(text: str) -> Setting:
-    """A setting as it is typed: a number, true or false, or a word."""
+    """The value of a setting that a user typed: a number, true or false, or a word."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for kind in (int, float):
@@ -418,7 +426,7 @@ def _parsed(text: str) -> Setting:
 
 
 def _check_type(entry: Entry, key: str, value: Setting) -> None:
-    """Refuses a value that is not what the factory's signature says; a signature without types takes anything."""
+    """Refuses a value whose type differs from the factory's signature. Without types, all values are accepted."""
     hint = get_type_hints(inspect.unwrap(entry.factory)).get(key, Any)
     try:
         TypeAdapter(hint, config=ConfigDict(strict=True)).validate_python(value)

@@ -1,4 +1,4 @@
-"""Values that a compressor has rounded itself, because its rounding and its choice are one."""
+"""Values that the compressor itself has rounded, since it rounds and chooses entries in one step."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,9 @@ from gammafl.core.values import Exact
 
 @dataclass(frozen=True)
 class OneMagnitude(Exact):
-    """±one magnitude in each part of the vector: the wire sends a bit for each value.
+    """Values with one magnitude per part of the vector. A message has one bit for each value.
 
-    paper_bits   2 where an entry may also be left out, as the paper counts STC; 1 where every entry is sent
+    paper_bits   2 if entries may be left out, as the paper counts for STC; 1 if every entry is sent
     """
 
     paper_bits: int = 2

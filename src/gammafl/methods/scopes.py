@@ -1,4 +1,4 @@
-"""Whether a vector is compressed as a whole, or each tensor of the model on its own."""
+"""Scopes: the vector is compressed as a whole, or each tensor of the model separately."""
 
 from gammafl.core.compressors import Scope
 from gammafl.core.errors import require
@@ -6,7 +6,7 @@ from gammafl.core.moment import Moment
 
 
 def require_scope(scope: Scope) -> None:
-    """Refuses what is no scope."""
+    """Raises an error if `scope` is not a scope."""
     require(scope in ("global", "tensor"), f"scope must be 'global' or 'tensor', got {scope!r}")
 
 

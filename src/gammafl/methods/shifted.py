@@ -1,4 +1,4 @@
-"""Methods whose clients and server agree on a shift: γ-FedHT-S, and EF21."""
+"""Methods whose clients and server share a shift: γ-FedHT-S and EF21."""
 
 from typing import Literal, get_args
 
@@ -12,7 +12,7 @@ from gammafl.methods.promises import TERNARY_THRESHOLD, TOP_K
 from gammafl.methods.registry import KEEPS, register
 
 ShiftedLevel = Literal["run", "paper"]
-"""A level that restores what is kept would undo what shifts save."""
+"""The possible levels. Level "upload" always keeps `keep`, and would undo what shifts save."""
 
 
 @register(
@@ -22,9 +22,9 @@ ShiftedLevel = Literal["run", "paper"]
     citation="γ-FedHT-Q with shifts. Relatives: DIANA (Mishchenko et al. 2019), SCAFFOLD (Karimireddy et al., ICML"
     " 2020), SCALLION and SCAFCOM (Huang et al., ICLR 2024)",
     cost="O(d): three passes, one of them γ-FedHT's",
-    memory="client: 2·d floats, what was not sent and the shift; server: d floats with server=sum, up to n·d with each",
+    memory="client: 2·d floats, the residual and the shift; server: d floats with server=sum, up to n·d with each",
     promise=TERNARY_THRESHOLD,
-    tuned="rate = 0.03, of three tried on Logistic@FMNIST, #C=2; confirmed on other seeds: docs/shifts.md",
+    tuned="rate = 0.03 was the best of three on Logistic@FMNIST, #C=2; confirmed on other seeds: docs/shifts.md",
     ranges={"keep": KEEPS, "rate": (0.02, 0.03, 0.05)},
 )
 def gamma_fedht_s(
@@ -34,14 +34,14 @@ def gamma_fedht_s(
     server: Half = "sum",
     level: ShiftedLevel = "run",
 ) -> Method:
-    """γ-FedHT-Q that sends only how an update differs from what this client usually sends.
+    """γ-FedHT-Q of the difference between an update and what this client usually sends.
 
-    keep                the fraction of the entries that is kept before shifts are in use; later uploads keep less
+    keep                the kept fraction before shifts are in use; later uploads keep less
     initial_threshold   λ_0 itself, instead of a level
     rate                how fast a shift follows what is sent
-    server              "sum": the server knows the mean shift, for servers that average; "each": every client's, for
-                        any strategy, at up to n·d floats
-    level               "run": λ_0 is found in a warm-up of 20 rounds and stays; "paper": that of the paper's Table II
+    server              "sum": the server keeps the mean shift, for servers that average; "each": it keeps each
+                        client's shift, for any strategy, with up to n·d floats
+    level               "run": λ_0 is found in a warm-up of 20 rounds, then fixed; "paper": as in the paper's Table II
 
     >>> gamma_fedht_s(initial_threshold=0.1).memory
     Shifts(rate=0.03, server_half='sum')
@@ -64,17 +64,17 @@ def gamma_fedht_s(
     cost="O(d): three passes, one of them Top-k's",
     memory="client: d floats, the estimate; server: d floats with server=sum, up to n·d with each",
     promise=TOP_K,
-    tuned="server = sum or each, and keep up to 0.1, tried on Logistic@FMNIST, #C=2: sum is better from keep = 0.01"
-    " on, and it needs a large `keep`: docs/shifts.md",
+    tuned="server = sum or each, and keep up to 0.1, tried on Logistic@FMNIST, #C=2: sum is better for keep ≥ 0.01,"
+    " and it needs a large `keep`: docs/shifts.md",
     ranges={"keep": (*KEEPS, 0.1)},
 )
 def ef21(keep: float = 0.01, k: int | float | None = None, scope: Scope = "global", server: Half = "sum") -> Method:
-    """EF21: Top-k of how an update differs from an estimate that client and server both know.
+    """EF21: Top-k of the difference between an update and an estimate that client and server both know.
 
     keep     the kept fraction of the entries
-    k        a count (whole number) or a fraction, instead
+    k        a count (whole number) or a fraction, instead of keep
     scope    "global": of the whole model; "tensor": of each tensor
-    server   "sum": each round steps by the mean estimate of all clients (EF21-PP); "each": by those of the round
+    server   "sum": the step of a round is the mean estimate of all clients (EF21-PP); "each": of the round's clients
 
     >>> ef21(keep=0.001)
     Method(TopK(k=0.001, scope='global'), memory=EF21(rate=1.0, server_half='sum'))

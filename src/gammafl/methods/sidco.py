@@ -1,4 +1,4 @@
-"""SIDCo: a threshold from a distribution that is fitted to the magnitudes, in some passes and without a sort."""
+"""SIDCo: a threshold from a distribution that is fitted to the magnitudes, in a few passes and without a sort."""
 
 import math
 from dataclasses import dataclass
@@ -22,13 +22,13 @@ from gammafl.methods.registry import KEEPS, register
 Fit = Literal["exponential", "pareto", "gamma"]
 
 FIRST = 0.25
-"""δ_1: what the first of several stages keeps, and each but the last of as many as it takes."""
+"""δ_1: the fraction that the first of several stages keeps; with stages=0, every stage except the last."""
 
 MOST_STAGES = 20
 
 
 def exponential_threshold(mean: float, share: float) -> float:
-    """What a share of exponential magnitudes exceeds: β·log(1/δ), β their mean. Corollary 1.1 of its paper.
+    """The threshold that a share δ of exponential magnitudes exceeds: β·log(1/δ), β their mean. Corollary 1.1.
 
     >>> exponential_threshold(2.0, 1.0)
     0.0
@@ -37,9 +37,9 @@ def exponential_threshold(mean: float, share: float) -> float:
 
 
 def pareto_threshold(mean: float, variance: float, share: float) -> float:
-    """The same of generalised Pareto magnitudes: β/α·(δ^−α − 1), by their moments. Corollary 1.3.
+    """The same for generalised Pareto magnitudes: β/α·(δ^−α − 1), from their moments. Corollary 1.3.
 
-    α = ½(1 − μ²/σ²) and β = ½μ(μ²/σ² + 1); where α = 0 it is exponential.
+    α = ½(1 − μ²/σ²) and β = ½μ(μ²/σ² + 1); with α = 0 it is exponential.
 
     >>> pareto_threshold(1.0, 1.0, 0.5) == exponential_threshold(1.0, 0.5)
     True
@@ -52,7 +52,7 @@ def pareto_threshold(mean: float, variance: float, share: float) -> float:
 
 
 def gamma_threshold(mean: float, mean_log: float, share: float) -> float:
-    """The same of gamma magnitudes, about: −β·(log δ + log Γ(α)). Corollary 1.2.
+    """The same for gamma magnitudes, approximately: −β·(log δ + log Γ(α)). Corollary 1.2.
 
     α = (3 − s + √((s − 3)² + 24s))/(12s) with s = log μ − mean(log), and β = μ/α.
 
@@ -67,9 +67,9 @@ def gamma_threshold(mean: float, mean_log: float, share: float) -> float:
 
 
 def stage_shares(keep: float, stages: int = 0) -> list[float]:
-    """δ_1, δ_2, …: what each stage keeps of what the one before kept; their product is `keep`.
+    """δ_1, δ_2, …: the fraction that each stage keeps of the previous stage's entries. Their product is `keep`.
 
-    With `stages` = 0 each keeps a quarter, and the last what is left.
+    With `stages` = 0, each stage keeps a quarter, and the last one the rest.
 
     >>> [round(share, 3) for share in stage_shares(0.01)], [round(share, 3) for share in stage_shares(0.01, 3)]
     ([0.25, 0.25, 0.25, 0.64], [0.25, 0.2, 0.2])
@@ -85,12 +85,12 @@ def stage_shares(keep: float, stages: int = 0) -> list[float]:
 
 @dataclass(frozen=True)
 class Sidco(Compressor):
-    """Keeps |v_j| > λ, where about k of the entries of the fitted distribution exceed λ.
+    """Keeps |v_j| > λ, with a λ that about k entries of the fitted distribution exceed.
 
-    `k` is a count (int) or a fraction of d (float), as of `TopK`. Several stages look closer at the tail: each fits
-    what exceeds the threshold of the one before. Where the fit is so wrong that nothing exceeds λ, exactly k entries
-    are kept, as by Top-k: else a client would never send. Its paper's controller of the number of stages is left out,
-    which would need a memory of its own.
+    `k` is a count (int) or a fraction of d (float), as in `TopK`. Several stages fit the tail better: each fits the
+    entries above the previous stage's threshold. If the fit is so wrong that no entry exceeds λ, exactly k entries are
+    kept, as with Top-k: otherwise a client would never send. The paper's controller of the number of stages is left
+    out, since it would need its own memory.
     """
 
     follows_keep = True
@@ -100,7 +100,7 @@ class Sidco(Compressor):
     stages: int = 0
 
     def __post_init__(self) -> None:
-        TopK(self.k)  # or one line that says what k may be
+        TopK(self.k)  # raises an error if k is wrong
         require(self.fit in get_args(Fit), f"fit must be one of {', '.join(get_args(Fit))}, got {self.fit!r}")
         whole = isinstance(self.stages, int) and is_number(self.stages) and 0 <= self.stages <= MOST_STAGES
         require(whole, f"stages must be from 1 to {MOST_STAGES}, or 0 for as many as it takes; got {self.stages!r}")
@@ -124,7 +124,7 @@ class Sidco(Compressor):
         return min(limit, FLOAT32_MAX)
 
     def _first_threshold(self, vector: Vector, share: float) -> float:
-        """Of all entries. A gamma distribution has no zeros, so that it is fitted to the others."""
+        """λ of the first stage, for all entries. A gamma distribution has no zeros: it is fitted to the others."""
         count, mean, variance = excesses(vector, 0.0)
         if not count:
             return 0.0
@@ -158,16 +158,17 @@ class Sidco(Compressor):
         "δ = k̂/d, k̂ the entries that exceed the fitted threshold, at least one",
         lambda method, vector: len(method(vector)) / vector.size if vector.any() else 1.0,
     ),
-    tuned="untuned; of its paper's three fits the one that came within 8% of `keep` on four distributions, without the "
-    "controller of the stages that the paper has; quarters are its authors' choice",
+    tuned="untuned. Of its paper's three fits, this one came within 8% of `keep` on four distributions. The paper's "
+    "controller of the stages is left out; quarters are its authors' choice",
     ranges={"keep": KEEPS},
 )
 def sidco(keep: float = 0.01, fit: Fit = "pareto", stages: int = 0, k: int | float | None = None) -> Method:
-    """Keeps what exceeds a threshold from a fitted distribution, about `keep` of the entries, with error feedback.
+    """Keeps the entries above a threshold from a fitted distribution, about `keep` of them, with error feedback.
 
-    keep     the kept fraction of the entries; about, since a fit is not a count
-    fit      of magnitudes: "pareto", the generalised one; "exponential"; "gamma", with Pareto tails in later stages
-    stages   how often the tail is looked at again; 0: each stage keeps a quarter, as often as it takes
+    keep     the kept fraction of the entries; only approximately, since it is not counted
+    fit      the distribution of magnitudes: "pareto", the generalised one; "exponential"; "gamma", with Pareto tails
+             in later stages
+    stages   the number of fits, each to the tail of the previous one; 0: each stage keeps a quarter, until `keep`
     k        a count (whole number) or a fraction, instead of keep
 
     >>> sidco(keep=0.001)

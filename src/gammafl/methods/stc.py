@@ -23,8 +23,8 @@ def stc(keep: float = 0.01, k: int | float | None = None, scope: Scope = "global
     """Sparse ternary compression: Top-k, kept values rounded to ±μ, with error feedback.
 
     keep    the kept fraction of the entries
-    k       a count (whole number) or a fraction, instead
-    scope   "global": of the whole model; "tensor": of each tensor, as its authors' code does it
+    k       a count (whole number) or a fraction, instead of keep
+    scope   "global": of the whole model; "tensor": of each tensor, as in its authors' code
 
     >>> stc(keep=0.001)
     Method(TopK(k=0.001, scope='global'), values=Ternary())

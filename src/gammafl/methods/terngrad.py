@@ -1,4 +1,4 @@
-"""TernGrad: every entry becomes −s, 0 or s at random, right on average."""
+"""TernGrad: every entry becomes −s, 0 or s at random, so that its mean is right."""
 
 import math
 from dataclasses import dataclass
@@ -25,15 +25,15 @@ from gammafl.methods.rounded import OneMagnitude
 from gammafl.methods.scopes import parts_in, require_scope
 
 EQUAL = 1e-6
-"""A standard deviation of so little, beside the largest magnitude, is rounding."""
+"""A standard deviation below this part of the largest magnitude counts as rounding error."""
 
 
 @dataclass(frozen=True)
 class TernGrad(Compressor):
-    """Sends s·sign(v_j) with probability |v_j|/s, else 0, where s is the largest magnitude (of each part).
+    """Sends s·sign(v_j) with probability |v_j|/s, else 0, where s is the largest magnitude of each part.
 
-    With `clip` = c > 0 entries beyond c standard deviations count as c: s is smaller, so is the noise, and what is
-    cut off is lost. Entry j of an upload is drawn by the moment's key and j alone.
+    With `clip` = c > 0, entries are first cut off at c standard deviations. Then s and the noise are smaller, but the
+    part that is cut off is lost. Whether entry j is sent depends only on v_j/s, the moment's key and j.
     """
 
     scope: Scope = "global"
@@ -48,7 +48,7 @@ class TernGrad(Compressor):
         return parts_in(self.scope, dim, moment)
 
     def magnitude(self, part: Vector) -> float:
-        """s. Where all entries are equal, as in a tensor of one, there is nothing to cut off."""
+        """s. If all entries are equal, as in a tensor with one element, nothing is cut off."""
         largest = kernels.largest_magnitude(part)
         deviation = standard_deviation(part) if self.clip else 0.0
         if deviation <= EQUAL * largest:
@@ -66,7 +66,7 @@ class TernGrad(Compressor):
 
 
 def _draw(part: Vector, magnitude: float, key: int, offset: int) -> tuple[Positions, Vector]:
-    """Takes ±magnitude out of the entries that are drawn; `offset` is the place of the part in the whole vector."""
+    """Takes ±magnitude out of the entries that are drawn. `offset` is the position of the part in the whole vector."""
 
     def find(start: int, stop: int, indices: Positions, values: Vector) -> tuple[int, int]:
         return _draw_some(part, magnitude, np.uint64(key), np.uint64(offset), start, stop, indices, values)
@@ -78,10 +78,11 @@ def _draw(part: Vector, magnitude: float, key: int, offset: int) -> tuple[Positi
 def _draw_some(
     part: Any, magnitude: Any, key: Any, offset: Any, start: int, stop: int, indices: Any, values: Any
 ) -> Any:
-    """One uniform number in [0, 1) for each entry: splitmix64 of the key and its place, to 53 bits.
+    """One uniform number in [0, 1) for each entry: splitmix64 of the key and its position, with 53 bits.
 
-    A block at a time: first who is drawn, which the compiler makes one instruction for several entries; then all are
-    written, and the next one over those that were not drawn, since a branch that nobody can guess takes longer.
+    It works block by block. First it draws which entries are sent; the compiler vectorises this. Then it writes every
+    entry, and overwrites it with the next one if it was not drawn: a branch would be slower, since the processor can't
+    predict it.
     """
     first, end, room, count = np.uint64(start), np.uint64(stop), np.uint64(indices.size), np.uint64(0)
     sent, drawn = np.float32(magnitude), np.empty(int(BLOCK), np.uint8)
@@ -107,13 +108,13 @@ def _draw_some(
 
 
 def _clipped(method: Method, vector: Vector) -> Vector:
-    """E C(v): the vector, cut off at s."""
+    """E C(v): the vector with entries cut off at s."""
     magnitude = method.compressor.magnitude(vector)  # type: ignore[attr-defined]
     return np.clip(vector, -magnitude, magnitude)
 
 
 def _error(method: Method, vector: Vector) -> float:
-    """s·‖w‖₁ − ‖w‖² + ‖v − w‖², w the vector cut off at s."""
+    """s·‖w‖₁ − ‖w‖² + ‖v − w‖², where w is the vector with entries cut off at s."""
     cut = _clipped(method, vector)
     magnitude = method.compressor.magnitude(vector)  # type: ignore[attr-defined]
     return magnitude * float(np.abs(cut).sum(dtype=np.float64)) - squared(cut) + squared(vector - cut)
@@ -127,18 +128,18 @@ def _error(method: Method, vector: Vector) -> float:
     citation="Wen et al., NeurIPS 2017",
     cost="O(d): two passes, three with clip",
     promise=Promise(
-        "unbiased, E‖C(v) − v‖² = s·‖v‖₁ − ‖v‖² ≤ (√d − 1)/2·‖v‖²; biased by what is cut off with clip",
+        "unbiased, E‖C(v) − v‖² = s·‖v‖₁ − ‖v‖² ≤ (√d − 1)/2·‖v‖²; with clip biased by the part that is cut off",
         _error,
         _clipped,
     ),
-    tuned="untuned: clip = 2.5 is its authors' choice for gradients, and no clipping is what makes it unbiased",
+    tuned="untuned: clip = 2.5 is its authors' choice for gradients; only without clipping it is unbiased",
     ranges={"clip": (0.0, 2.5)},
 )
 def terngrad(scope: Scope = "global", clip: float = 0.0) -> Method:
-    """Every entry becomes −s, 0 or s at random and right on average, s the largest magnitude; no memory.
+    """Every entry becomes −s, 0 or s at random, so that its mean is right. s is the largest magnitude; no memory.
 
     scope   "global": one s; "tensor": one for each tensor, as in its paper
-    clip    entries are cut off at so many standard deviations before, 2.5 in its paper; 0: they are not
+    clip    entries are first cut off at this number of standard deviations, 2.5 in its paper; 0: no cut
 
     >>> terngrad(clip=2.5)
     Method(TernGrad(scope='global', clip=2.5), memory=NoMemory(), values=OneMagnitude(paper_bits=2))

@@ -6,7 +6,7 @@ from gammafl.methods.precision import Precision, values_of
 from gammafl.methods.promises import TOP_K
 from gammafl.methods.registry import KEEPS, NOTHING_TO_TUNE, register
 
-COST = "O(d): one fused pass, a sample before and an exact choice among candidates after it"
+COST = "O(d): one fused pass, with a sample before it and an exact choice among candidates after it"
 
 
 @register(
@@ -26,7 +26,7 @@ def top_k(
     """Keeps the k entries of largest magnitude, with error feedback.
 
     keep     the kept fraction of the entries
-    k        a count (whole number) or a fraction, instead
+    k        a count (whole number) or a fraction, instead of keep
     scope    "global": of the whole model; "tensor": of each tensor
     values   "f32", or fewer bits: "f16", "bf16", "8bit", "4bit", "2bit"
 

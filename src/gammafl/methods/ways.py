@@ -1,4 +1,4 @@
-"""What clients are sent of the model, as a user names it."""
+"""What clients are sent of the model, as a user writes it."""
 
 from typing import Any, Literal
 
@@ -8,19 +8,19 @@ from gammafl.core.method import Method, Setting
 from gammafl.methods.registry import resolve
 
 Way = Literal["full", "changes"] | Method
-"""The whole model, its values where it changed, or what a method keeps of the difference to what clients hold."""
+"""The whole model, the values that changed, or the compressed difference to the model that clients hold."""
 
 
 MORE = 4.0
-"""The way down keeps so many times what the way up keeps, where nothing else is said: a round adds up what several
-clients sent, at different places. docs/downlink.md has what was measured."""
+"""By default, the downlink keeps this many times the fraction of the uplink, since a round adds up uploads of several
+clients, with different positions. docs/downlink.md has the measurements."""
 
 
 def way_down(value: Any, keep: float, **defaults: Setting) -> Way:
-    """The way that a user means.
+    """`value` as a way.
 
-    `keep` is what the way up keeps, for a method that does not say what it keeps; `defaults` are for the name of a
-    method, as in `resolve`.
+    keep       the kept fraction of the uplink, for a method that does not set its own
+    defaults   for the name of a method, as in `resolve`
 
     >>> way_down("changes", keep=0.01), way_down("top-k", keep=0.01), way_down("top-k:keep=0.02", keep=0.01)
     ('changes', Method(TopK(k=0.04, scope='global')), Method(TopK(k=0.02, scope='global')))
@@ -36,8 +36,10 @@ def way_down(value: Any, keep: float, **defaults: Setting) -> Way:
 
 
 def check_way(way: Way) -> None:
-    """Refuses a method that the way down can't have."""
+    """Refuses a method that can't be used for the downlink."""
     steered = isinstance(way, Method) and isinstance(way.level, RunLevel)
-    require(not steered, "level 'run' steers what clients send; give the way down level='upload'")
+    require(not steered, "level 'run' steers what clients send; give the downlink's method level='upload'")
     remembers = isinstance(way, Method) and way.memory.commits
-    require(not remembers, f"the way down remembers what it did not send, and no more than that: {way} can't be it")
+    require(
+        not remembers, f"{way} has a memory that a downlink can't have: choose a method with error feedback or none"
+    )

@@ -1,4 +1,4 @@
-"""Random changes of training images, a whole batch at a time."""
+"""Random changes of training images, for a whole batch at a time."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Task name and configuration → task: load, prepare, split over clients."""
+"""Makes a task from its name and the configuration: loads, prepares and splits the data."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from gammafl.tasks.user_task import own_task
 
 
 def build_task(config: RunConfig, split: Split, data_dir: Path | None, say: Say) -> Task:
-    """The task of `config`, its training samples dealt to the clients by `split`."""
+    """The task of `config`. `split` divides its training samples among the clients."""
     own = is_file(config.task)
     require(not own or data_dir is None, f"{config.task} brings its own data; leave out --data-dir")
     task = own_task(config) if own else _preset_task(config, split, data_dir, say)
@@ -30,7 +30,7 @@ def build_task(config: RunConfig, split: Split, data_dir: Path | None, say: Say)
         task.evaluation_samples = config.evaluation.samples
         task.fast = task.fast and config.fast
         _train_as_configured(task, config)
-        if (config.device, config.precision) != ("cpu", "f32"):  # what it does not say stays as a file said it
+        if (config.device, config.precision) != ("cpu", "f32"):  # otherwise the file's own choice is kept
             device = task.place.device if config.device == "cpu" else config.device
             task.put_on(device or "cpu", task.precision if config.precision == "f32" else config.precision)
     else:
@@ -46,7 +46,7 @@ def build_task(config: RunConfig, split: Split, data_dir: Path | None, say: Say)
 
 
 def _train_as_configured(task: TorchTask, config: RunConfig) -> None:
-    """The local optimiser and μ of the configuration; a file's own ones stay where the configuration says nothing."""
+    """Sets the local optimiser and μ of the configuration. Otherwise those of the file are kept."""
     if config.optimizer == LocalOptimizer() and config.proximal == 0:
         return
     given = {"optimizer": (task.optimizer, config.optimizer, None), "proximal": (task.proximal, config.proximal, 0)}
@@ -75,7 +75,7 @@ def _preset_task(config: RunConfig, split: Split, data_dir: Path | None, say: Sa
 
 
 def to_32(images: Array, settings: Input) -> Array:
-    """28×28 → 32×32, by interpolation or by a border of zeros; still uint8. What is 32×32 stays."""
+    """28×28 → 32×32, by interpolation or with a border of zeros, in uint8. 32×32 images do not change."""
     if images.shape[-1] == 32:
         return images
     if settings.resize == "pad":
@@ -89,10 +89,10 @@ def to_32(images: Array, settings: Input) -> Array:
 
 
 def normaliser(settings: Input, channels: int) -> Normaliser:
-    """uint8 → (x/255 − mean)/std, channel by channel."""
+    """uint8 → (x/255 − mean)/std, for each channel."""
     require(
         len(settings.mean) == len(settings.std) == channels,
-        f"input.mean and input.std need {channels} number(s), one a channel",
+        f"input.mean and input.std need {channels} number(s), one per channel",
     )
     mean, std = np.array(settings.mean, np.float32), np.array(settings.std, np.float32)
     return Normaliser(np.float32(1) / (np.float32(255) * std), mean / std)

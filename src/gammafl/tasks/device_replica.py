@@ -1,7 +1,7 @@
-"""A copy of a module that trains on a device, or in another precision: by torch's own operations.
+"""A copy of a module that trains on a device, or in another precision, with torch's own operations.
 
-One client trains at a time: a device is busy with one. Model and samples are there, updates stay there. What crosses
-after a client's steps is its mean loss and the largest magnitude of its update, together.
+One client trains at a time, which is enough to keep a device busy. Model, samples and updates are on the device. After
+a client's steps, only its mean loss and the largest magnitude of its update are copied to the host, together.
 """
 
 import copy
@@ -28,7 +28,7 @@ KINDS = {"bf16": torch.bfloat16, "f16": torch.float16}
 
 
 class DeviceReplica(Replica):
-    """A copy of `module` on `device`; `begin` and `update` take the model as a vector that is there."""
+    """A copy of `module` on `device`. `begin` and `update` take the model as a vector on this device."""
 
     def __init__(
         self,
@@ -94,13 +94,13 @@ class DeviceReplica(Replica):
         return torch.autocast(self._device.type, KINDS[self._precision])
 
     def _seed_device(self) -> None:
-        """What the device draws, as for dropout, follows from the state that the CPU would draw from."""
+        """Seeds the device's random numbers, such as those for dropout, from the CPU's random state."""
         if self._device.type != "cpu":
             seed_device(self._device, int(torch.randint(2**62, (), generator=self.generator, device="cpu")))
 
 
 def require_precision(device: torch.device, precision: Precision) -> None:
-    """Refuses what torch's autocast can't do there: it may do nothing, with a warning, and compute in float32."""
+    """Refuses a precision that torch's autocast does not support there. It would only warn, and compute in float32."""
     if precision == "f32":
         return
     one = torch.ones(1, 1, device=device)
@@ -115,6 +115,6 @@ def require_precision(device: torch.device, precision: Precision) -> None:
 
 
 def seed_device(device: torch.device, seed: int) -> None:
-    """Seeds a device that need not be the current one, by its backend's module, such as `torch.cuda`."""
+    """Seeds a device with its backend's module, such as `torch.cuda`. It need not be the current device."""
     backend = getattr(torch, device.type)
     getattr(backend, "manual_seed_all", backend.manual_seed)(seed)

@@ -1,6 +1,6 @@
 """A torch module whose parameters are views of one flat vector: loading a model is one copy.
 
-Parameters in half precision stay as they are, beside the vector, which is of float32.
+Parameters in half precision keep their own memory; the vector holds them in float32.
 """
 
 import copy
@@ -16,20 +16,21 @@ from gammafl.core.device.torch_vectors import largest_of
 from gammafl.core.errors import InputError, require
 
 Buffers = Literal["refuse", "local", "travel"]
-"""What becomes of running statistics, such as those of batch normalisation: the module is refused; they are
-switched off, so that every batch is normalised by its own; or they travel with the weights, uncompressed."""
+"""How running statistics are handled, such as those of batch normalisation. "refuse": the module is refused. "local":
+they are switched off, so that every batch is normalised by itself. "travel": they are sent with the weights,
+uncompressed."""
 
 
 PRECISIONS = (torch.float32, torch.bfloat16, torch.float16)
 
 MOVES_BY_PARTS = "moves_by_parts"
-"""A module has this attribute, and it is true, if nothing reads a parameter after its gradient is known."""
+"""A module that has this attribute as true does not read a parameter after its gradient is known."""
 
 
 class FlatModule:
-    """`module`, with its trainable parameters moved into `weights`, on the device that they are on.
+    """`module`, with its trainable parameters as views of `weights`, on their device.
 
-    Where statistics travel, they are the end of `weights`; all other buffers stay as the module came with them.
+    If statistics are sent, they are the end of `weights`. All other buffers keep their first values.
     """
 
     def __init__(self, module: nn.Module, buffers: Buffers = "refuse") -> None:
@@ -42,7 +43,7 @@ class FlatModule:
         size = sum(tensor.numel() for tensor in self._tensors)
         self.weights = torch.empty(size, dtype=torch.float32, device=device)
         self._apart: list[tuple[torch.Tensor, torch.Tensor]] = []
-        """Tensors of another precision, each with its part of the weights."""
+        """(tensor of another precision, its part of the weights)."""
 
         for tensor, part in zip(self._tensors, _parts(self.weights, self._tensors), strict=True):
             part.copy_(tensor.detach())
@@ -56,29 +57,29 @@ class FlatModule:
 
     @torch.no_grad()
     def load(self, model: Vector | torch.Tensor) -> None:
-        """The weights of `model`, and the other buffers as they came: nothing leaks between clients."""
+        """Loads `model`, and resets the other buffers: clients do not influence each other."""
         self.weights.copy_(model if isinstance(model, torch.Tensor) else torch.from_numpy(model))
         if self._apart:
             for tensor, part in self._apart:
                 tensor.copy_(part)
             self.gather()
-            self._begun = self.weights.clone()  # what training starts from, which is rounded
+            self._begun = self.weights.clone()  # the rounded weights from which training starts
         self.reset_buffers()
 
     @property
     def is_exact(self) -> bool:
-        """Whether all that travels is of float32."""
+        """Whether all tensors that are sent are float32."""
         return not self._apart
 
     @torch.no_grad()
     def gather(self) -> None:
-        """`weights` ← what the tensors hold."""
+        """`weights` ← the values of the tensors."""
         for tensor, part in self._apart:
             part.copy_(tensor)
 
     @torch.no_grad()
     def reset_buffers(self) -> None:
-        """The buffers that don't travel, as they came."""
+        """Resets the buffers that are not sent to their first values."""
         for buffer, start in self._fixed:
             buffer.copy_(start)
 
@@ -91,11 +92,11 @@ class FlatModule:
                     parameter.sub_(gradient, alpha=stepsize)
 
     def step_by_parts(self, loss: torch.Tensor, stepsize: float) -> None:
-        """`step`, where each parameter moves as soon as its gradient is known: never are all gradients in memory.
+        """As `step`, but each parameter moves as soon as its gradient is known: never are all gradients in memory.
 
-        Only for modules that say `moves_by_parts`: autograd knows a gradient when all that the parameter was used for
-        has been gone back through, but a module that also reads a parameter's value without its gradient, or goes back
-        in several passes, may need the value later.
+        Only for modules with `moves_by_parts`. autograd knows a gradient when it has passed all uses of the parameter.
+        But a module that also reads a parameter without a gradient, or has several backward passes, may need its old
+        value later.
         """
 
         @torch.no_grad()
@@ -113,14 +114,14 @@ class FlatModule:
 
     @torch.no_grad()
     def difference(self, model: Vector, out: Vector) -> float:
-        """out = model − weights; returns its largest magnitude."""
+        """out = model − weights. Returns its largest magnitude."""
         return kernels.difference(model, self.weights.numpy(), out)
 
     @torch.no_grad()
     def difference_on_device(self, model: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        """The same by torch, where the module is; the largest magnitude stays there too.
+        """The same with torch, on the module's device. The largest magnitude stays there too.
 
-        Tensors in half precision have changed from what they could hold of the model.
+        For tensors in half precision, the difference is to the rounded model.
         """
         self.gather()
         torch.sub(model if self._begun is None else self._begun, self.weights, out=out)
@@ -130,7 +131,7 @@ class FlatModule:
 def plain_copy(module: nn.Module) -> nn.Module:
     """A copy without `torch.compile`'s wrappers, which train what they wrap but put `_orig_mod.` into its names.
 
-    What they compiled is not for threads, nor for parameters that lie elsewhere.
+    Their compiled code can't be used by several threads, nor with parameters in other memory.
     """
     require(isinstance(module, nn.Module), f"the model must be a torch.nn.Module, got {type(module).__name__}")
     holder = nn.ModuleList([copy.deepcopy(module)])
@@ -156,7 +157,7 @@ def _parts(flat: torch.Tensor, tensors: Iterable[torch.Tensor]) -> list[torch.Te
 
 
 def _device_of(parameters: dict[str, nn.Parameter]) -> torch.device:
-    """Where all are."""
+    """The device of all parameters."""
     if not parameters:
         raise InputError("the model has no trainable parameters")
     device = next(iter(parameters.values())).device
@@ -170,13 +171,13 @@ def _device_of(parameters: dict[str, nn.Parameter]) -> torch.device:
 
 
 def _statistics(module: nn.Module, buffers: Buffers) -> dict[str, torch.Tensor]:
-    """The running statistics that travel."""
+    """Name → running statistic, for those that are sent."""
     require(buffers in get_args(Buffers), f"buffers must be one of {', '.join(get_args(Buffers))}, got {buffers!r}")
     keepers = {name: part for name, part in module.named_modules() if getattr(part, "track_running_stats", False)}
     if keepers and buffers == "refuse":
         raise InputError(
-            f"{next(iter(keepers)) or 'the model'} keeps running statistics, as batch normalisation does; say what"
-            " becomes of them: buffers='travel' sends them with the weights, buffers='local' switches them off"
+            f"{next(iter(keepers)) or 'the model'} keeps running statistics, as batch normalisation does; choose:"
+            " buffers='travel' sends them with the weights, buffers='local' switches them off"
         )
     if buffers == "travel":
         found = {f"{name}.{key}".lstrip("."): t for name, part in keepers.items() for key, t in part.named_buffers()}

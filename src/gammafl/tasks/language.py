@@ -22,7 +22,7 @@ SIZES: dict[str, dict[str, Any]] = {"gpt2": {}, "gpt2-tiny": {"n_embd": 64, "n_l
 
 
 class TokenSamples:
-    """Consecutive stretches of `sequence` tokens of a stream; the target is the stretch one token later."""
+    """Consecutive pieces of `sequence` tokens of a stream. The target is the same piece, one token later."""
 
     def __init__(self, tokens: Tokens, sequence: int) -> None:
         count = (len(tokens) - 1) // sequence
@@ -61,7 +61,7 @@ class CausalLanguageModel(nn.Module):
 
 
 def _load_pretrained(kind: Any, pretrained: str) -> Any:
-    """All of GPT-2's weights, or an error: what is missing would be random."""
+    """All of GPT-2's weights. An error if some are missing, since those would be random."""
     try:
         model, report = kind.from_pretrained(pretrained, dtype=torch.float32, output_loading_info=True)
     except (OSError, ValueError, RuntimeError) as error:
@@ -72,14 +72,14 @@ def _load_pretrained(kind: Any, pretrained: str) -> Any:
 
 
 def token_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Mean cross-entropy a token."""
+    """The mean cross-entropy per token."""
     return nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
 def build_language_task(
     config: RunConfig, model: str, dataset: str, split: Split, data_dir: Path | None, say: Say
 ) -> TorchTask:
-    """GPT-2 of size `model` on the documents of `dataset`, dealt to the clients as whole documents by `split`."""
+    """GPT-2 of size `model` on the documents of `dataset`. `split` divides whole documents among the clients."""
     contents = load_files(dataset_named(dataset), data_dir, say)
     documents = wikitext_documents(contents) if dataset == "wikitext2" else sotu_documents(contents)
     brought = data_dir is not None and all(find(data_dir, file.name) for file in GPT2_BPE.files)
@@ -89,9 +89,7 @@ def build_language_task(
     shards = split(SampleFacts(groups=documents.groups, sizes=np.array([len(tokens) for tokens in train])))
     network = CausalLanguageModel(model, config.pretrained)
     longest = network.model.config.n_positions
-    require(
-        config.sequence <= longest, f"sequence={config.sequence}, but this GPT-2 reads {longest} tokens at the most"
-    )
+    require(config.sequence <= longest, f"sequence={config.sequence}, but this GPT-2 reads at most {longest} tokens")
     return TorchTask(
         config.task,
         network,

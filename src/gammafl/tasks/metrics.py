@@ -1,4 +1,4 @@
-"""What is reported of the test set beside the loss."""
+"""The metrics of the test set that are reported with the loss."""
 
 import math
 import re
@@ -21,7 +21,7 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.@-]{0,39}")
 
 @dataclass(frozen=True)
 class Metrics:
-    """Named metrics, the first of which is the run's own: its curve is drawn, its best is looked for."""
+    """Named metrics. The first one is the run's own: pictures show it, and its best value is reported."""
 
     named: Mapping[str, Metric | MetricFunction]
     higher_is_better: bool
@@ -32,7 +32,7 @@ class Metrics:
 
     @property
     def text(self) -> str:
-        """Their names, and those of the functions."""
+        """The names of the metrics and of their functions."""
         told = {name: getattr(metric, "__qualname__", metric) for name, metric in self.named.items()}
         return ", ".join(name if name == metric else f"{name}: {metric}" for name, metric in told.items())
 
@@ -43,11 +43,11 @@ class Metrics:
 
     @property
     def needs_outputs(self) -> bool:
-        """Whether somebody's own function looks at the outputs."""
+        """Whether a user's own function needs the outputs."""
         return any(callable(metric) for metric in self.named.values())
 
     def values(self, loss: float, accuracy: float, outputs: Sequence[Nested], targets: Sequence[Nested]) -> list[float]:
-        """Each metric of a test set with these means, whose batches have these outputs and targets."""
+        """The value of each metric, from the test set's mean loss and accuracy, or from its batches."""
         known = {"accuracy": accuracy, "perplexity": math.exp(min(loss, 700)), "loss": loss}
         if not self.needs_outputs:
             return [known[str(metric)] for metric in self.named.values()]
@@ -59,7 +59,7 @@ class Metrics:
 
 
 def metrics_of(choice: MetricChoice, higher_is_better: bool) -> Metrics:
-    """The metrics that a user means; `higher_is_better` is about a first metric that is one's own function."""
+    """`choice` as metrics. `higher_is_better` is for a first metric that is a user's own function."""
     if isinstance(choice, str) or callable(choice):
         choice = {choice if isinstance(choice, str) else getattr(choice, "__name__", "?"): choice}
     require(isinstance(choice, Mapping) and len(choice) > 0, f"metric must be {_FORMS}, got {choice!r}")
@@ -67,7 +67,7 @@ def metrics_of(choice: MetricChoice, higher_is_better: bool) -> Metrics:
         fits = callable(metric) or metric in get_args(Metric)
         require(fits, f"metric must be one of {', '.join(get_args(Metric))}, or {_FORMS}; got {metric!r}")
         named = isinstance(name, str) and NAME.fullmatch(name)
-        require(bool(named), f"a metric's name is of letters and digits, got {name!r}: metric={{'name': function}}")
+        require(bool(named), f"a metric's name has letters and digits, got {name!r}: metric={{'name': function}}")
     first = next(iter(choice.values()))
     return Metrics(dict(choice), higher_is_better if callable(first) else first == "accuracy")
 
@@ -76,7 +76,7 @@ _FORMS = "a function of (outputs, targets), or a table {'name': function, …}"
 
 
 def right_answers(outputs: torch.Tensor, targets: torch.Tensor) -> int:
-    """How often the largest score is the target's."""
+    """The number of samples whose largest score is the target's."""
     tensors = isinstance(outputs, torch.Tensor) and isinstance(targets, torch.Tensor)
     if not tensors or outputs.dim() != 2 or targets.shape != outputs.shape[:1]:
         gives = list(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__

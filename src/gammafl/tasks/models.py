@@ -50,7 +50,7 @@ MODELS: dict[str, Callable[[int], nn.Module]] = {"logistic": logistic, "cnn": cn
 
 
 def torch_initialisation(module: nn.Module) -> None:
-    """torch's default for every layer, from torch's current random state."""
+    """torch's default initialisation of every layer, from torch's current random state."""
     for layer in module.modules():
         reset = getattr(layer, "reset_parameters", None)
         if callable(reset):
@@ -58,10 +58,10 @@ def torch_initialisation(module: nn.Module) -> None:
 
 
 def lecun_initialisation(module: nn.Module) -> None:
-    """LeCun's normal weights, of variance 1/inputs, and zero biases.
+    """LeCun's normal weights, with variance 1/inputs, and zero biases.
 
-    VGG11s has no batch norm: with torch's default it does not start to learn, and with He et al.'s twice as large
-    variance it diverges at the paper's stepsize.
+    VGG11s has no batch norm. With torch's default, it does not start to learn; with the variance of He et al., which is
+    twice as large, it diverges at the paper's stepsize.
     """
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):

@@ -1,4 +1,4 @@
-"""Tensors in tuples and dicts: what a batch with several inputs, or with names, is made of."""
+"""Tensors in tuples and dicts: batches with several inputs, or with names."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 Nested = Any
-"""A tensor, None, or a tuple or dict of such."""
+"""A tensor, None, or a tuple or dict of these."""
 
 
 def leaves(tree: Nested) -> list[torch.Tensor]:
@@ -19,7 +19,7 @@ def leaves(tree: Nested) -> list[torch.Tensor]:
 
 
 def mapped(function: Callable[[torch.Tensor], torch.Tensor], tree: Nested) -> Nested:
-    """What the function makes of every tensor."""
+    """The same form, with `function` applied to every tensor."""
     if isinstance(tree, Mapping):
         return {name: mapped(function, part) for name, part in tree.items()}
     if isinstance(tree, tuple):
@@ -33,7 +33,7 @@ def rows_of(tree: Nested, rows: slice) -> Nested:
 
 
 def joined(trees: Sequence[Nested]) -> Nested:
-    """Trees of one form as one, the rows of each tensor one after the other."""
+    """Trees of the same form joined into one: the rows of their tensors one after the other."""
     first = trees[0]
     if isinstance(first, Mapping):
         return {name: joined([tree[name] for tree in trees]) for name in first}
@@ -43,7 +43,7 @@ def joined(trees: Sequence[Nested]) -> Nested:
 
 
 def form_of(tree: Any) -> str:
-    """What stands where, in words: '({a, b}, tensor)'."""
+    """The form in words: '({a, b}, tensor)'."""
     if isinstance(tree, Mapping):
         parts = ((name, form_of(part)) for name, part in sorted(tree.items()))
         named = (name if form == "tensor" else f"{name}: {form}" for name, form in parts)

@@ -1,4 +1,4 @@
-"""What local training minimises: a function of outputs and targets, or the loss that the model computes itself."""
+"""The loss of local training: a function of outputs and targets, or the loss that the model computes itself."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Loss = Callable[[Any, Any], torch.Tensor]
 """(outputs, targets) → a mean over the samples of a batch."""
 
 Module = Callable[..., Any]
-"""A torch module, or what stands for one."""
+"""A torch module, or an object that is called like one."""
 
 LABELS = "labels"
 """The target's name in a sample that is a dict."""
@@ -21,7 +21,7 @@ LABELS = "labels"
 
 @dataclass(frozen=True)
 class Objective:
-    """`loss`, or where it is None that of the model, as HuggingFace's compute one: `model(**batch).loss`."""
+    """`loss`; if it is None, the model's own loss, as HuggingFace's models compute it: `model(**batch).loss`."""
 
     loss: Loss | None
 
@@ -46,7 +46,7 @@ class Objective:
 
 
 def _called(module: Module, inputs: Nested) -> Any:
-    """One input, several in a tuple, or several by name in a dict."""
+    """The module's output, called with one input, several in a tuple, or several by name in a dict."""
     if isinstance(inputs, tuple):
         return module(*inputs)
     if not isinstance(inputs, Mapping):
@@ -64,7 +64,7 @@ def _called(module: Module, inputs: Nested) -> Any:
 
 
 def _logits(output: Any, inputs: Nested) -> Any:
-    """What loss and metrics are told: of a model that is called by names, its `logits` if it has some."""
+    """The outputs for loss and metrics. For a model that is called by names, its `logits`, if it has some."""
     if not isinstance(inputs, Mapping) or isinstance(output, torch.Tensor):
         return output
     logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)

@@ -1,7 +1,7 @@
-"""Local steps by any torch optimiser, and FedProx's proximal term.
+"""Local steps with any torch optimiser, and FedProx's proximal term.
 
-Each client gets a new optimiser in each round, as in Flower apps: momentum and second moments never leave a
-client, and nothing of them needs a checkpoint. Its learning rate is γ_t in each step.
+Each client gets a new optimiser in each round, as in Flower apps. So momentum and second moments never leave a client,
+and need no checkpoint. The learning rate of each step is γ_t.
 """
 
 import inspect
@@ -27,27 +27,27 @@ ADVICE = "give a class such as torch.optim.AdamW, or a function such as lambda p
 
 @dataclass(frozen=True)
 class LocalRule:
-    """How local steps change the weights, where it is not plain SGD."""
+    """How local steps change the weights, if they are not plain SGD."""
 
     make: Make
     rates: tuple[float, ...]
-    """What γ is multiplied by for each of the optimiser's groups of parameters."""
+    """The factor of γ for each of the optimiser's groups of parameters."""
 
     proximal: float
     text: str
     """The optimiser and its settings, for a learning rate of 1."""
 
     def begin(self, parameters: Sequence[nn.Parameter], stepsize: float, scaled_on: str | None = None) -> "LocalSteps":
-        """The steps of a client in a round, from what the parameters hold now; the first is of `stepsize`.
+        """The steps of a client in a round, from the current parameters. The first step uses `stepsize`.
 
-        With `scaled_on`, a type of devices, gradients are scaled up on their way through half precision.
+        With `scaled_on`, a type of devices, the loss is scaled up, so that gradients in half precision do not vanish.
         """
         return LocalSteps(self, parameters, self.make(parameters, lr=stepsize), scaled_on)
 
 
 LOSS_SCALE = 1024.0
-"""What a loss is multiplied by before float16 gradients are computed; a step whose gradients overflow is left out, and
-the next ones are multiplied by half."""
+"""The factor of a loss before float16 gradients are computed. If gradients overflow, the step is skipped, and the
+factor is halved."""
 
 
 class LocalSteps:
@@ -59,12 +59,12 @@ class LocalSteps:
         self._rule = rule
         self._parameters = parameters
         self._optimizer = optimizer
-        # made anew for each client and round, as all that local training remembers
+        # new for each client and round, like all state of local training
         self._scaler = torch.amp.GradScaler(scaled_on or "cpu", LOSS_SCALE, enabled=scaled_on is not None)
         self._start = [parameter.detach().clone() for parameter in parameters] if rule.proximal else []
 
     def take(self, loss: torch.Tensor, stepsize: float) -> None:
-        """A step on loss(x) + μ/2·‖x − x_start‖²."""
+        """Makes a step on loss(x) + μ/2·‖x − x_start‖²."""
         self._scaler.scale(loss).backward()
         self._scaler.unscale_(self._optimizer)
         for parameter, start in zip(self._parameters, self._start, strict=False):
@@ -79,7 +79,7 @@ class LocalSteps:
 
 
 def local_rule(choice: OptimizerChoice, proximal: float, parameters: Sequence[nn.Parameter]) -> LocalRule | None:
-    """The rule that a user means for these parameters; None for plain SGD, which has faster ways."""
+    """`choice` as a rule for these parameters; None for plain SGD, which has faster code."""
     known = isinstance(proximal, int | float) and 0 <= proximal < float("inf")
     require(known, f"proximal is FedProx's μ, a number of at least 0; got {proximal!r}")
     make = _make(choice)
@@ -96,7 +96,7 @@ def local_rule(choice: OptimizerChoice, proximal: float, parameters: Sequence[nn
 
 
 def plain_rule() -> LocalRule:
-    """Plain SGD as a rule, for where its faster ways don't go."""
+    """Plain SGD as a rule, if its faster code can't be used."""
     return LocalRule(torch.optim.SGD, (1.0,), 0.0, "sgd")
 
 
@@ -109,13 +109,13 @@ def _make(choice: OptimizerChoice) -> Make:
         table = table_of(choice)
         return _named(str(table.pop("kind", "sgd")).lower(), table)
     if isinstance(choice, Optimizer):
-        raise InputError(f"optimizer is made already, and each client and round needs a new one: {ADVICE}")
+        raise InputError(f"optimizer is an optimizer, but each client and round needs a new one: {ADVICE}")
     require(callable(choice), f"optimizer is a {type(choice).__name__}: {ADVICE}")
     return choice
 
 
 def _named(kind: str, arguments: dict[str, Any]) -> Make:
-    """The optimiser of torch.optim of that name, with these arguments."""
+    """The optimiser of torch.optim with this name and these arguments."""
     classes = _classes()
     if kind not in classes:
         raise InputError(
@@ -132,7 +132,7 @@ def _named(kind: str, arguments: dict[str, Any]) -> Make:
 
 
 def _classes() -> dict[str, type[Optimizer]]:
-    """Name in lower case → class, of those that need neither sparse gradients nor the loss as a function."""
+    """Name in lower case → class, without those that need sparse gradients or the loss as a function."""
     found = (value for value in vars(torch.optim).values() if isinstance(value, type) and issubclass(value, Optimizer))
     unfit = (Optimizer, torch.optim.LBFGS, torch.optim.SparseAdam)
     return dict(sorted((value.__name__.lower(), value) for value in found if value not in unfit))
@@ -144,7 +144,7 @@ def _tried(make: Make, parameters: Sequence[nn.Parameter], rate: float) -> Optim
     except (TypeError, ValueError) as error:
         raise InputError(f"the optimizer can't be made ({error}); {ADVICE}") from None
     got = type(optimizer).__name__
-    require(isinstance(optimizer, Optimizer), f"optimizer made a {got} that is no torch.optim.Optimizer; {ADVICE}")
+    require(isinstance(optimizer, Optimizer), f"optimizer made a {got}, which is not a torch.optim.Optimizer; {ADVICE}")
     closure = inspect.signature(optimizer.step).parameters.get("closure")
     required = closure is not None and closure.default is inspect.Parameter.empty
     require(not required, f"{got} needs the loss as a function, which local steps don't have: choose another optimizer")
@@ -159,7 +159,7 @@ def _rates(optimizer: Optimizer) -> tuple[float, ...]:
 
 
 def _is_plain_sgd(optimizer: Optimizer, parameters: Sequence[nn.Parameter]) -> bool:
-    """Whether its step is x ← x − γ·∇f(x), of all parameters."""
+    """Whether its step is x ← x − γ·∇f(x) for all parameters."""
     if type(optimizer) is not torch.optim.SGD or len(optimizer.param_groups) != 1:
         return False
     (group,) = optimizer.param_groups

@@ -1,7 +1,7 @@
 """A data set or a DataLoader for each client, and one to test on.
 
-A DataLoader gives its data set, its batch size and its collate function. The order of the samples is the run's own,
-by its seed and its sampler, so that a run can be repeated and resumed: what would order them otherwise is refused.
+Of a DataLoader, only its data set, its batch size and its collate function are used. The run's seed and sampler order
+the samples, so that a run can be repeated and resumed. A loader with its own order is refused.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,25 +23,25 @@ PAIR = "(tensor, tensor)"
 
 @dataclass(frozen=True)
 class OwnData:
-    """The clients' samples, the test set, and what loaders say of batches."""
+    """The clients' samples, the test set, and the loaders' batch size."""
 
     clients: list[Samples]
     test: Samples
     are_dicts: bool
-    """Whether a sample is a dict, such as of HuggingFace."""
+    """Whether a sample is a dict, as in HuggingFace's data sets."""
 
     batch_size: int | None
     test_batch: int | None
 
     def chosen_batch(self, batch_size: int | None) -> int:
-        """`batch_size`, or that of the loaders."""
+        """`batch_size`, or the loaders' own."""
         agree = batch_size is None or self.batch_size in (None, batch_size)
         require(agree, f"batch_size={batch_size}, but the DataLoaders have batches of {self.batch_size}: leave one out")
         return (self.batch_size or DEFAULT_BATCH) if batch_size is None else batch_size
 
 
 def own_data(client_datasets: Iterable[Any], test_dataset: Any, default_loss: bool = True) -> OwnData:
-    """What is wrong with every sample is said before anybody trains."""
+    """Reads the user's data sets, and raises an error before the training if their samples can't be used."""
     if isinstance(client_datasets, Dataset | DataLoader):
         raise InputError(
             f"client_datasets is {kind_of(client_datasets)}: give a list with a data set for each client, such as"
@@ -84,7 +84,7 @@ def _samples(dataset: Any, name: str) -> Samples:
 
 
 def _alike(names: list[str], clients: list[Samples], test: Samples, default_loss: bool) -> bool:
-    """Samples are of one form, that of the first client, and are checked to stay so; whether they are dicts."""
+    """Requires that all samples have the form of the first client's, now and later. Returns whether they are dicts."""
     first = clients[0]
     with torch.random.fork_rng(devices=[]):
         batch = first.batch(np.zeros(1, np.int64))

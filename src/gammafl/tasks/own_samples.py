@@ -1,4 +1,4 @@
-"""The data sets that a user brings, as samples; what can't be used is refused by name."""
+"""A user's data sets as samples. An error names a data set that can't be used."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,11 +13,11 @@ from gammafl.tasks.objective import LABELS
 from gammafl.tasks.samples import Batch, Indices, Samples, TensorSamples
 
 NUMBERS = (torch.Tensor, np.ndarray, np.number, np.bool_, int, float)
-"""What an input or a target of a sample may be."""
+"""The allowed types of an input or a target of a sample."""
 
 
 class OwnSamples:
-    """What batches of a user's own data have in common; `like` is the form that they must have, and whose it is."""
+    """The base class for samples of a user's data. `like` is the form that batches must have, and whose form it is."""
 
     batch_by_batch = False
 
@@ -30,7 +30,7 @@ class OwnSamples:
         return len(self.dataset)
 
     def peek(self) -> Any:
-        """The first sample, or a batch of it, as it comes."""
+        """The first sample, or a batch with it, unchanged."""
         return self.dataset[0]
 
     def batch(self, indices: Indices) -> Batch:
@@ -44,7 +44,7 @@ class OwnSamples:
 
 
 class DatasetSamples(OwnSamples):
-    """Any torch dataset with a length, asked for one item at a time (so that its transforms stay random)."""
+    """Any torch dataset with a length. Its items are read one by one, so that its transforms stay random."""
 
     def _batch(self, indices: Indices) -> Batch:
         items = [_pair(f"{self.name}[{row}]", self.dataset[int(row)]) for row in indices]
@@ -60,7 +60,7 @@ class DatasetSamples(OwnSamples):
 
 
 class CollatedSamples(OwnSamples):
-    """A data set whose items a function of the user makes batches of, each by itself: it may pad, or draw numbers."""
+    """A data set with a user's collate function. It makes each batch separately: it may pad, or draw random numbers."""
 
     batch_by_batch = True
 
@@ -77,7 +77,7 @@ class CollatedSamples(OwnSamples):
 
 
 def as_samples(dataset: Any, name: str, collate: Callable[[list[Any]], Any] = default_collate) -> Samples:
-    """`dataset` as samples; what can't be asked for a sample by its number, or has none, is refused by `name`."""
+    """`dataset` as samples. An error with its `name` if it is empty, or has no samples by number."""
     by_number = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
     if not by_number or isinstance(dataset, IterableDataset | Mapping):
         raise InputError(
@@ -119,7 +119,7 @@ def _pair(name: str, item: Any, lists: bool = False) -> tuple[Nested, Nested]:
 
 
 def _checked(name: str, part: str, value: Any, lists: bool) -> Nested:
-    """`value` with dicts and tuples of its own kind as plain ones, all the way down to numbers."""
+    """`value` with other kinds of dicts and tuples replaced by plain ones, at all depths."""
     if isinstance(value, NUMBERS):
         return value
     if isinstance(value, Mapping) and value:
@@ -141,7 +141,7 @@ def _shapes(tree: Nested) -> Any:
 
 
 def _stacked(parts: list[Nested]) -> Nested:
-    """The same parts of several samples, of equal shapes, as a batch."""
+    """The same parts of several samples, with equal shapes, as a batch."""
     first = parts[0]
     if isinstance(first, Mapping):
         return {name: _stacked([part[name] for part in parts]) for name in first}

@@ -1,4 +1,4 @@
-"""Samples on a device: data that is held as arrays is moved there once, and a batch is gathered there."""
+"""Samples on a device. Arrays are copied there once, and batches are made there."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from gammafl.tasks.samples import Batch, ImageSamples, Indices, Samples, TensorS
 
 
 class PlacedSamples:
-    """Any samples; a batch is made on the host, and moved."""
+    """Any samples. A batch is made on the host, then copied."""
 
     def __init__(self, samples: Samples, device: torch.device) -> None:
         self._samples, self._device = samples, device
@@ -26,7 +26,7 @@ class PlacedSamples:
 
 
 class PlacedImages:
-    """Images as bytes on the device, which are normalised there."""
+    """Images as bytes on the device, which normalises them."""
 
     def __init__(self, samples: ImageSamples, images: torch.Tensor, labels: torch.Tensor) -> None:
         self._chosen, self._images, self._labels = samples.chosen, images, labels
@@ -43,9 +43,9 @@ class PlacedImages:
 
 
 class Placement:
-    """Samples → the same on a device. Arrays that clients share are there once.
+    """Samples → the same samples on a device. Arrays that clients share are copied once.
 
-    What was moved is held here too, so that no other object gets its id.
+    It keeps the arrays that it has copied, so that no other object gets their id.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -1,6 +1,6 @@
-"""The tasks by name with their settings, which are the paper's (Table I, Sec. V-A), as data.
+"""The tasks by name, with the paper's settings (Table I, Sec. V-A).
 
-No torch here: the command line lists and checks tasks without loading it.
+It does not import torch: so the command line lists and checks tasks quickly.
 """
 
 from dataclasses import dataclass, field
@@ -101,12 +101,12 @@ PRESETS = {
 
 
 def settings_of(name: str) -> dict[str, Any]:
-    """The settings that a task starts from: a preset's, or the SETTINGS of one's own file."""
+    """The settings with which a task starts: the preset's, or SETTINGS in a user's own file."""
     return own_settings(name) if is_file(name) else preset_named(name).settings
 
 
 def preset_named(name: str) -> Preset:
-    """The preset of that name, or an error that names the nearest one."""
+    """The preset with this name, or an error with a similar name."""
     if name.endswith(".py"):
         raise InputError(f"which function of {name} makes the task? Give {name}:FUNCTION, such as {name}:build")
     if name not in PRESETS:

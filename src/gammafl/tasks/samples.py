@@ -1,4 +1,4 @@
-"""Samples that are fetched a batch at a time: no Python per sample for data that is held as arrays."""
+"""Samples that are read batch by batch. For data in arrays, no Python code runs per sample."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,10 +23,10 @@ Transform = Callable[[torch.Tensor], torch.Tensor]
 
 @dataclass(frozen=True)
 class Table:
-    """Samples as rows of plain arrays, for code that takes them apart itself: input · scale − shift, and a class.
+    """Samples as rows of plain arrays, for code that reads them itself: input = row · scale − shift, and a class.
 
-    A row is one channel after another, with a scale and a shift each. `rows` are those of this client, None for all; an
-    array may be shared by many clients.
+    A row has one channel after another; each has a scale and a shift. `rows` are this client's row numbers, None for
+    all. Many clients may share an array.
     """
 
     inputs: NDArray[Any]
@@ -52,7 +52,7 @@ class Samples(Protocol):
 
 
 def batches(samples: Samples, indices: Indices, count: int) -> list[Batch]:
-    """`count` batches of equally many of these samples: one gather, unless each must be collated by itself."""
+    """`count` batches of equal size: read together, unless a collate function must make each batch."""
     if getattr(samples, "batch_by_batch", False):
         return [samples.batch(part) for part in indices.reshape(count, -1)]
     together, size = samples.batch(indices), len(indices) // count
@@ -62,7 +62,7 @@ def batches(samples: Samples, indices: Indices, count: int) -> list[Batch]:
 
 @dataclass(frozen=True, eq=False)
 class Normaliser:
-    """uint8 → value · scale − shift, a scale and a shift for each channel."""
+    """uint8 → value · scale − shift, with a scale and a shift for each channel."""
 
     scale: Vector
     shift: Vector
@@ -70,7 +70,7 @@ class Normaliser:
     def __call__(self, images: NDArray[np.uint8], rows: Indices) -> torch.Tensor:
         """These rows of [N, channels, height, width], each image in memory as [height, width, channels].
 
-        That is torch's "channels last", which convolutions on a CPU are fastest with.
+        That is torch's "channels last", with which convolutions on a CPU are fastest.
         """
         count, (channels, height, width) = len(rows), images.shape[1:]
         batch = torch.empty(count, height, width, channels)
@@ -94,7 +94,7 @@ def _normalise(images: Any, rows: Any, scale: Any, shift: Any, out: Any) -> None
 
 @compiled
 def _normalise_grey(images: Any, rows: Any, scale: Any, shift: Any, out: Any) -> None:
-    """The same for one channel, where neighbours stay neighbours and several are done at a time."""
+    """The same for one channel. Neighbours stay neighbours, so the compiler vectorises it."""
     for i in range(rows.size):
         image, to = images[rows[i]], out[i]
         for j in range(image.size):
@@ -102,9 +102,9 @@ def _normalise_grey(images: Any, rows: Any, scale: Any, shift: Any, out: Any) ->
 
 
 class ImageSamples:
-    """Images as one uint8 array [N, channels, height, width], normalised a batch at a time.
+    """Images as one uint8 array [N, channels, height, width], normalised batch by batch.
 
-    `chosen` are the rows that belong to this client; the array itself is shared by all clients.
+    `chosen` are this client's row numbers. All clients share the array.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class ImageSamples:
         return self.normalise(images.contiguous().numpy(), np.arange(len(rows))), labels
 
     def table(self) -> Table | None:
-        """The bytes; none where they are changed at random before they are used."""
+        """The bytes as a table; None if they are changed at random before use."""
         if self.augment is not None:
             return None
         rows, normalise = self.images.reshape(len(self.images), -1), self.normalise
@@ -141,7 +141,7 @@ class ImageSamples:
 
 
 class ImageShards(Sequence[ImageSamples]):
-    """The clients' samples, made when a client is asked for: a client that never takes part costs its row numbers."""
+    """The clients' samples, made when a client takes part. Others need memory only for their row numbers."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class TensorSamples:
         return self.inputs[rows], self.targets[rows]
 
     def table(self) -> Table | None:
-        """The tensors, where they are numbers and classes."""
+        """The tensors as a table, if they are numbers and classes."""
         if self.inputs.dtype != torch.float32 or self.targets.dtype != torch.int64 or self.targets.dim() != 1:
             return None
         inputs = self.inputs.flatten(1).contiguous().numpy()

@@ -38,13 +38,14 @@ FINGERPRINTED = 1000
 class TorchTask:
     """`module` trained on `clients` with batches of `batch_size`, evaluated on `test`.
 
-    Local steps are those of plain SGD until `train_by` says else.
-    The metric is the share of right answers ("accuracy"), exp(mean loss) ("perplexity"), the mean loss itself
-    ("loss"), a function of (outputs, targets) of the whole test set, or a table of several; `loss` must be a mean over
-    the samples of a batch, and is the model's own where it is None. Batches are drawn from the streams that
-    `train` is given: uniformly with replacement, as the paper's stochastic gradient assumes, or in passes (`Passes`).
-    `initialise` resets the module's weights; without it every seed starts from the weights the module came with.
-    With `fast`, compiled loops do what they can in torch's place (`tasks/fast`).
+    Local steps are plain SGD, unless `train_by` sets an optimiser. Batches are drawn from the streams given to `train`:
+    uniformly with replacement, as the paper's stochastic gradient assumes, or in passes (`Passes`).
+
+    loss         a mean over the samples of a batch; None: the model's own loss
+    metric       "accuracy", the share of right answers; "perplexity", exp(mean loss); "loss", the mean loss; a function
+                 of (outputs, targets) of the whole test set; or a table of several
+    initialise   resets the module's weights. Without it, every seed starts from the module's own weights
+    fast         use compiled loops instead of torch if possible (`tasks/fast`)
     """
 
     def __init__(
@@ -98,13 +99,13 @@ class TorchTask:
         self.put_on()
 
     def train_by(self, optimizer: OptimizerChoice = None, proximal: float = 0.0) -> None:
-        """From now on clients train by this optimiser, plain SGD where it is None, and with FedProx's μ `proximal`."""
+        """Sets the clients' optimiser, None for plain SGD, and FedProx's μ `proximal`."""
         self._rule = local_rule(optimizer, proximal, list(self._start.parameters.values()))
         self.optimizer, self.proximal = optimizer, proximal
         self._replicas.forget()
 
     def put_on(self, device: Any = None, precision: Precision = "f32") -> None:
-        """From now on clients train there, by default where the module was, and steps are computed in `precision`."""
+        """Sets the device of the training, by default the module's, and the precision of steps."""
         known = get_args(Precision)
         require(precision in known, f"precision must be one of {', '.join(known)}, got {precision!r}")
         kinds = {parameter.dtype for parameter in self._start.parameters.values()}
@@ -121,7 +122,7 @@ class TorchTask:
 
     @property
     def _by_torch(self) -> bool:
-        """Whether torch's own operations train: on a device, or in another precision than float32."""
+        """Whether torch's own operations train: on a device, or in a precision other than float32."""
         return not self.place.is_host or self.precision != "f32" or not self._start.is_exact
 
     def _replica(self) -> Replica:
@@ -132,7 +133,7 @@ class TorchTask:
         return DeviceReplica(module, self.objective, self.buffers, rule, device, self.precision)
 
     def _placed(self, model: Vector) -> Any:
-        """The model where copies of the module take it from."""
+        """The model in the place where copies of the module read it."""
         if not self._by_torch:
             return model
         return TorchVector(torch.from_numpy(model).to(self.place.device or "cpu", copy=True))
@@ -143,7 +144,7 @@ class TorchTask:
 
     @property
     def arithmetic(self) -> str:
-        """Whose loops compute. Others round differently."""
+        """Which code computes, since other code rounds differently."""
         if self._by_torch:
             kind = "cpu" if self.place.is_host else self.place.device.type
             return f"torch on {kind}" + ("" if self.precision == "f32" else f" in {self.precision}")
@@ -157,7 +158,7 @@ class TorchTask:
         return "sgd" if self._rule is None else self._rule.text
 
     def fingerprint(self) -> int:
-        """A checksum of the clients' sizes, and of a few samples of as many as `FINGERPRINTED` clients."""
+        """A checksum of the clients' sizes, and of a few samples of at most `FINGERPRINTED` clients."""
         checksum = zlib.crc32(repr(self.client_sizes).encode())
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(0)
@@ -171,7 +172,7 @@ class TorchTask:
     def check_precision(self) -> None:
         """Refuses samples in a precision that the module and the loss can't take, such as numpy's usual float64.
 
-        Of data sets whose samples are made one by one, the first client's and the test set alone are looked at.
+        If samples are made one by one, only the first client's data set and the test set are checked.
         """
         named = {f"client_datasets[{i}]": samples for i, samples in enumerate(self.clients)}
         for name, samples in {**named, "test_dataset": self.test}.items():
@@ -197,7 +198,7 @@ class TorchTask:
         return tensor.to(self._kind) if tensor.is_floating_point() else tensor
 
     def _takes(self, inputs: Nested, targets: Nested) -> bool:
-        """Whether module and loss can be trained on such samples; a module may convert them itself."""
+        """Whether module and loss accept such samples. A module may convert them itself."""
         try:
             self.objective(self.module_with(self._start.weights.numpy()).to("cpu"), inputs, targets)[0].backward()
         except (RuntimeError, ValueError, TypeError):
@@ -215,7 +216,7 @@ class TorchTask:
     def train(
         self, clients: Sequence[int], model: Vector, stepsizes: Vector, rngs: Sequence[np.random.Generator]
     ) -> Iterator[LocalUpdate]:
-        """As many clients at a time as there are threads, each with a random state of its own, such as for dropout."""
+        """Trains as many clients at a time as there are threads. Each has its own random state, such as for dropout."""
         plain = self._softmax if self.fast and self._rule is None and not self._by_torch else None
         if plain is not None and (tables := self._tables(clients, plain.features)) is not None:
             size = len(stepsizes) * self.batch_size
@@ -231,11 +232,11 @@ class TorchTask:
         yield from self._replicas.train(fetches, len(stepsizes), self._threads)
 
     def _samples(self, samples: Samples) -> Samples:
-        """The samples where the module is."""
+        """The samples on the module's device."""
         return samples if self._placement is None else self._placement.of(samples)
 
     def _tables(self, clients: Sequence[int], features: int) -> list[Table] | None:
-        """The clients' samples as plain arrays, if all have them with so many columns."""
+        """The clients' samples as plain arrays, if all have tables with `features` columns; else None."""
         for client in clients:
             if client not in self._tables_made:
                 samples = self.clients[client]
@@ -248,16 +249,16 @@ class TorchTask:
     def _fetch(
         self, samples: Samples, model: Any, stepsizes: Vector, rngs: Sequence[np.random.Generator], number: int
     ) -> Training:
-        """What a client trains on in a round, in one gather."""
+        """A client's samples for a round, read at once."""
         draws, rng = streams.drawn(rngs, number, len(samples), len(stepsizes) * self.batch_size)
-        _seed_torch(rng)  # for what the data set draws, and the module after it
+        _seed_torch(rng)  # for random numbers of the data set, then of the module
         fetched = batches(samples, draws, len(stepsizes))
         return Training(model, fetched, stepsizes, torch.get_rng_state())
 
     def evaluate(self, model: Vector) -> Evaluation:
-        """As many batches at a time as there are threads; they are fetched in this thread, as for training.
+        """Evaluates as many batches at a time as there are threads. This thread reads them, as for training.
 
-        Random numbers, if the data set or the module draws some, are the same each time.
+        If the data set or the module draws random numbers, they are the same in each evaluation.
         """
         parts, test, start = self._evaluation_batches(), self._samples(self.test), self._placed(model)
         at_once = min(self._threads, len(parts))
@@ -274,7 +275,7 @@ class TorchTask:
     def _evaluate(
         self, inputs: Nested, targets: Nested, seed: int, count: int, replica: Replica
     ) -> tuple[tuple[float, int], Nested, Nested]:
-        """Sum of losses and number of right answers, and what own metrics look at."""
+        """(sum of losses, number of right answers), and the outputs and targets for a user's own metrics."""
         mean, outputs = replica.evaluate(inputs, targets, seed)
         right = right_answers(outputs, targets) if self.metrics.counts_answers else 0
         looked_at = (outputs, targets) if self.metrics.needs_outputs else (None, None)
@@ -283,12 +284,12 @@ class TorchTask:
     def _evaluation_batches(self) -> list[NDArray[np.int64]]:
         """The rows of the test set, or of its first `evaluation_samples`, in batches of about equal size."""
         rows = np.arange(min(len(self.test), self.evaluation_samples or len(self.test)))
-        if self.buffers == "local":  # a batch is normalised by its own statistics, so it had better be a mixed one
+        if self.buffers == "local":  # batches are normalised by their own statistics: mix the classes
             rows = np.random.default_rng(0).permutation(rows)
         return np.array_split(rows, -(-len(rows) // self.evaluation_batch))
 
     def module_with(self, model: Vector) -> nn.Module:
-        """A copy of the module that holds the weights `model`."""
+        """A copy of the module with the weights `model`."""
         self._start.load(model)
         module = copy.deepcopy(self._start.module)
         for tensor in [*module.parameters(), *module.buffers()]:

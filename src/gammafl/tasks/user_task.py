@@ -1,7 +1,7 @@
-"""One's own task, in a file outside of the package: `gammafl run mytask.py:build`.
+"""A user's own task, in a file outside the package: `gammafl run mytask.py:build`.
 
-The file has a function that makes a task for a configuration, most simply by `gf.torch_task`, and may have a
-table SETTINGS of the settings it starts from. docs/own-task.md has a complete example.
+The file has a function that makes a task for a configuration, most simply with `gf.torch_task`. It may have a table
+SETTINGS with the task's settings. docs/own-task.md has a complete example.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from gammafl.config.schema import Precision, RunConfig
 from gammafl.core.errors import not_installed, require
 from gammafl.methods.files import function_in_file, module_of
 
-if TYPE_CHECKING:  # the command line looks at names without loading torch
+if TYPE_CHECKING:  # the command line checks names without importing torch
     from torch import nn
     from torch.utils.data import DataLoader, Dataset
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # the command line looks at names without loading torch
 
 
 def own_settings(name: str) -> dict[str, Any]:
-    """The file's SETTINGS; none where it has none."""
+    """SETTINGS in the file; empty if it has none."""
     settings = getattr(module_of(name), "SETTINGS", {})
     require(isinstance(settings, dict), f"SETTINGS of {name} must be a table, got {type(settings).__name__}")
     return dict(settings)
@@ -38,7 +38,7 @@ def own_task(config: RunConfig) -> "Task":
     held = len(task.client_sizes)
     require(
         held == config.clients,
-        f"{config.task} made a task of {held} clients where {config.clients} are asked for; make config.clients of"
+        f"{config.task} made a task of {held} clients, but {config.clients} are asked for; make config.clients of"
         f" them, or put SETTINGS = {{'clients': {held}}} into the file",
     )
     return task
@@ -61,23 +61,29 @@ def torch_task(
     device: Any = None,
     precision: Precision = "f32",
 ) -> "TorchTask":
-    """A task from any module and any torch data sets or loaders, one for each client.
+    """A task from any module and any torch data sets or loaders.
 
-    batch_size         samples of a local step; by default that of the DataLoaders, or 50
-    loss               a mean over a batch, of (outputs, targets); by default cross-entropy, and for samples that are
-                       dicts the model's own: `model(**batch).loss`
+    model              a torch module
+    client_datasets    a data set or a DataLoader for each client
+    test_dataset       a data set or a DataLoader for the evaluation
+    batch_size         samples in a local step; by default that of the DataLoaders, or 50
+    loss               a function of (outputs, targets), a mean over the batch; by default cross-entropy, or for samples
+                       that are dicts the model's own: `model(**batch).loss`
     metric             "accuracy", "perplexity", "loss", a function of (outputs, targets) of the whole test set, or a
-                       table of several by name, the first of which is the task's
-    higher_is_better   whether more is better, if the first metric is a function of your own
-    optimizer          of local training, a new one for each client and round: a class such as `torch.optim.AdamW`, a
+                       table of several by name. The first one is the task's metric
+    higher_is_better   whether more is better, if the first metric is your own function
+    optimizer          for local training, a new one for each client and round: a class such as `torch.optim.AdamW`, a
                        function of (params, lr), or a name with settings such as "sgd:momentum=0.9"; by default plain
                        SGD
-    proximal           FedProx's μ: μ/2·‖x − x_round‖² is added to the local objective
-    buffers            what becomes of running statistics, such as those of batch normalisation: "travel" sends them
-                       with the weights, "local" switches them off
-    fast               compiled loops instead of torch's for models that have some: the same to rounding
-    device             where model, samples and local training are, such as "cuda"; by default where the model is
-    precision          what steps are computed in: "f32", or by torch's autocast "bf16" or "f16"
+    proximal           FedProx's μ: μ/2·‖x − x_round‖² is added to the local loss
+    buffers            for running statistics, such as those of batch normalisation: "travel" sends them with the
+                       weights, "local" switches them off
+    name               the task's name, for tables and files
+    fast               use compiled loops instead of torch for models that have such loops: the same up to rounding
+    device             the device of model, samples and local training, such as "cuda"; by default the model's
+    precision          of local steps: "f32", or with torch's autocast "bf16" or "f16"
+
+    Returns a task for `gf.simulate`, or for a function in your own file.
 
     >>> import torch
     >>> data = torch.utils.data.TensorDataset(torch.randn(8, 3), torch.arange(8) % 2)

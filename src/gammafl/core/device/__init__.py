@@ -1,1 +1,1 @@
-"""Vectors where the model is: on a GPU or another device of torch's. Only what is sent crosses to the host."""
+"""Vectors on the model's device: a GPU or another device of torch's. Only entries to send are copied to the host."""

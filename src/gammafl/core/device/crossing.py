@@ -1,6 +1,6 @@
-"""What crosses between a device and the host, and nothing else does.
+"""All copies between a device and the host.
 
-From the device: a number of entries, their positions and their values, in one transfer.
+From the device, one transfer copies a number of entries, their positions and their values.
 """
 
 from typing import Any
@@ -12,22 +12,22 @@ from numpy.typing import NDArray
 from gammafl.core.device.vectors import Found
 
 MOST = 1 << 30
-"""Elements that are looked at together: torch counts what it finds in 32 bits."""
+"""The most elements for one operation: torch counts hits in 32 bits."""
 
 MAGNITUDE = 0x7FFFFFFF
 """Mask of a float32's bits without the sign."""
 
 _without_static: set[str] = set()
-"""Types of devices that have no `nonzero_static`."""
+"""Types of devices without `nonzero_static`."""
 
 
 def magnitudes(vector: torch.Tensor) -> torch.Tensor:
-    """|v| by its bits, which order like |v| with infinity and NaN last, on any backend."""
+    """The bits of |v|. Their order is that of |v|, with infinity and NaN last, on any backend."""
     return vector.view(torch.int32).bitwise_and(MAGNITUDE)
 
 
 def to_host(tensor: torch.Tensor) -> NDArray[Any]:
-    """The tensor's values on the host. Here the device is waited for."""
+    """The tensor's values on the host. This waits for the device."""
     return tensor.cpu().numpy()
 
 
@@ -37,14 +37,14 @@ def to_device(array: NDArray[Any], device: torch.device) -> torch.Tensor:
 
 
 class Crossing:
-    """The entries of `vector` where `mask` is true, with room for so many in the first transfer."""
+    """The entries of `vector` where `mask` is true. The first transfer has room for a limited number of them."""
 
     def __init__(self, packed: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor, facts: int) -> None:
         self._packed, self._positions, self._mask, self._facts = packed, positions, mask, facts
 
     @classmethod
     def of(cls, vector: torch.Tensor, mask: torch.Tensor, room: int, *facts: torch.Tensor) -> "Crossing":
-        """`facts` are whole numbers of 32 bits that cross with the entries."""
+        """`room`: how many entries the first transfer holds. `facts`: 32-bit numbers that are copied with them."""
         positions = nonzero(mask, room)
         count = mask.sum(dtype=torch.int64)
         values = vector[positions].view(torch.int32)
@@ -65,15 +65,15 @@ class Crossing:
         return (indices.view(np.uint32), values.view(np.float32)), facts
 
     def take_out(self, vector: torch.Tensor) -> Found:
-        """The entries, which are zero in the vector from now on."""
+        """The entries. In the vector, they become zero."""
         found, _ = self.arrive(vector)
         vector.index_fill_(0, self._positions, 0)
         return found
 
 
 def nonzero(mask: torch.Tensor, room: int) -> torch.Tensor:
-    """The first `room` positions where the mask is true, then zeros, without asking how many they are."""
-    if not room:  # some CUDA kernels fail on nothing
+    """The first `room` positions where the mask is true, then zeros; without waiting for their number."""
+    if not room:  # some CUDA kernels fail for an empty tensor
         return torch.empty(0, dtype=torch.int64, device=mask.device)
     if mask.device.type not in _without_static:
         try:

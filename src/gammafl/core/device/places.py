@@ -1,4 +1,4 @@
-"""Where vectors are made: on the host, or on a device of torch's."""
+"""Places of vectors: the host, or a device of torch's."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from gammafl.core.method import Method
 
 @dataclass(frozen=True)
 class Place:
-    """`device` is torch's; None: the host's own memory."""
+    """A place. `device` is torch's device; None: the host's memory."""
 
     device: Any = None
 
@@ -25,18 +25,18 @@ class Place:
         return "the host" if self.device is None else str(self.device)
 
     def zeros(self, dim: int) -> Any:
-        """A vector of so many zeros."""
+        """A vector of `dim` zeros."""
         if self.device is None:
             return np.zeros(dim, np.float32)
         import torch
 
         from gammafl.core.device.torch_vectors import TorchVector
 
-        with torch.inference_mode(False):  # what is made within it can't be written after it
+        with torch.inference_mode(False):  # a tensor made in inference mode can't be written later
             return TorchVector(torch.zeros(dim, dtype=torch.float32, device=self.device))
 
     def put(self, vector: Any) -> Any:
-        """The vector in this place; a copy, unless it is there already."""
+        """The vector in this place: a copy, unless it is already there."""
         if self.device is None:
             return on_host(vector)
         import torch
@@ -47,7 +47,7 @@ class Place:
             return TorchVector(_tensor(vector).to(self.device))
 
     def joined(self, tensors: Sequence[Any]) -> DeviceVector:
-        """A new vector of what all these tensors hold, one after the other; only for a device."""
+        """A new vector with the elements of all these tensors, one after the other. Only for a device."""
         import torch
 
         from gammafl.core.device.torch_vectors import TorchVector
@@ -60,7 +60,7 @@ HOST_MEMORY = Place()
 
 
 def place_of(tensors: Iterable[Any]) -> Place:
-    """Where the tensors of a model are."""
+    """The place of a model's tensors."""
     devices = {tensor.device for tensor in tensors if is_on_device(tensor)}
     listed = " and ".join(sorted(map(str, devices)))
     require(len(devices) < 2, f"the model is on several devices, {listed}; move it to one")
@@ -68,7 +68,7 @@ def place_of(tensors: Iterable[Any]) -> Place:
 
 
 def require_possible_in(place: Place, method: Method) -> None:
-    """Refuses a method that can't work on a device, there."""
+    """Refuses a method that can't work on a device, if the place is one."""
     require(
         place.is_host or method.on_device,
         f"{method.name} has no form for a device: device='cpu' copies each update from {place} to the host, and"
@@ -77,7 +77,7 @@ def require_possible_in(place: Place, method: Method) -> None:
 
 
 def place_named(device: Any) -> Place:
-    """The place of a device, or of its name such as "cuda:0"; refused where it can't be used here."""
+    """The place of a device, or of its name such as "cuda:0". An `InputError` if it can't be used on this machine."""
     try:
         import torch
     except ModuleNotFoundError:
@@ -86,7 +86,7 @@ def place_named(device: Any) -> Place:
     from gammafl.core.device import vectors
 
     try:
-        found = torch.empty(1, device=torch.device(device)).device  # "cuda" is the one that is current now
+        found = torch.empty(1, device=torch.device(device)).device  # "cuda" means the current CUDA device
     except (RuntimeError, AssertionError, TypeError, ImportError) as error:
         reason = str(error).partition("\n")[0]
         raise InputError(f"device {str(device)!r} can't be used here ({reason}); device='cpu' works anywhere") from None
@@ -95,7 +95,7 @@ def place_named(device: Any) -> Place:
 
 
 def _tensor(value: Any) -> Any:
-    """A tensor of torch's with these values."""
+    """These values as a tensor of torch's."""
     import torch
 
     if isinstance(value, DeviceVector):

@@ -1,7 +1,7 @@
-"""The k entries of largest magnitude of a tensor: what `core/largest.py` takes, to the bit, wherever the tensor is.
+"""The k entries of largest magnitude of a tensor on any device, bit for bit the same as in `core/largest.py`.
 
-A sample gives a limit that k entries and a few more exceed. They cross, and the host chooses k of them. Where the
-sample misled, or where the vector is short, the bits of magnitudes are counted, digit by digit, to find the k-th.
+A sample gives a limit that k entries and a few more exceed. These are copied to the host, which chooses k of them. If
+the limit was wrong, or the vector is short, the bits of the magnitudes are counted, digit by digit, to find the k-th.
 """
 
 import math
@@ -16,17 +16,17 @@ from gammafl.core.device.vectors import Found
 from gammafl.core.largest import DIGITS
 
 SAMPLE = 1 << 16
-"""Elements that a sample looks at."""
+"""The number of elements in a sample."""
 
 MARGIN = 3
-"""Standard deviations by which the sample's count of large elements may be too high."""
+"""By how many standard deviations the sample's count of large elements may be too high."""
 
 SHORT, SPARSE = 1 << 12, 2
-"""For fewer elements, or more than one in so many, a sample is no use."""
+"""No sample is used for fewer than SHORT elements, or if k is more than one in SPARSE of them."""
 
 
 def take_largest(vector: torch.Tensor, k: int, key: int | None) -> Found:
-    """The k entries of largest magnitude, which become zero in the vector. Zeros are never taken."""
+    """Takes the k entries of largest magnitude out of the vector, where they become zero. Zeros are never taken."""
     if k == 0:
         return joined([])
     if vector.numel() >= max(SPARSE * k, SHORT) and vector.numel() <= MOST:
@@ -37,7 +37,7 @@ def take_largest(vector: torch.Tensor, k: int, key: int | None) -> Found:
 
 
 def joined(parts: Sequence[Found]) -> Found:
-    """Entries of parts that follow each other."""
+    """The entries of consecutive parts of a vector."""
     if len(parts) == 1:
         return parts[0]
     nothing = (np.empty(0, np.uint32), np.empty(0, np.float32))
@@ -46,14 +46,14 @@ def joined(parts: Sequence[Found]) -> Found:
 
 
 def _take_by_sample(vector: torch.Tensor, k: int, key: int | None) -> Found | None:
-    """None where fewer than k exceed the limit that the sample gave, unless these are all that is not zero."""
+    """None if fewer than k entries exceed the sample's limit, unless all others are zero."""
     size = vector.numel()
-    stride = max(1, size // SAMPLE) | 1  # odd, so that it meets all columns of most matrices
+    stride = max(1, size // SAMPLE) | 1  # odd, so that it reaches all columns of most matrices
     sample = magnitudes(vector[(key or 0) % stride :: stride])
     expected = sample.numel() * k / size
     margin = MARGIN * math.sqrt(expected) + MARGIN
     place = sample.numel() - math.ceil(expected + margin)
-    # not kthvalue: mps has none, and CUDA's is refused where torch must be deterministic
+    # not kthvalue: mps has none, and CUDA's is refused if torch must be deterministic
     limit = sample.sort().values[place - 1] if place >= 1 else sample.new_zeros(())
     room = min(size, math.ceil(k * (1 + 2 * margin / expected)))
     crossing = Crossing.of(vector, magnitudes(vector) > limit, room, limit)
@@ -70,7 +70,7 @@ def _take_by_sample(vector: torch.Tensor, k: int, key: int | None) -> Found | No
 
 
 def _picks(bits: np.ndarray, kth: int, ties: int, wanted: int, key: int | None) -> np.ndarray:
-    """Where those above the k-th magnitude are, and the chosen of those equal to it."""
+    """The positions of the magnitudes above the k-th, and of the chosen ones equal to it."""
     sizes = bits & np.uint32(MAGNITUDE)
     kept = sizes > kth
     kept[np.flatnonzero(sizes == kth)[chosen(int(ties), int(wanted), key is not None, np.uint64(key or 0))]] = True

@@ -1,8 +1,8 @@
-"""Vectors on a device, by plain operations of torch: any backend, no sort of the whole vector.
+"""Vectors on a device with plain operations of torch, for any backend. The whole vector is never sorted.
 
-The passes have one synchronisation: what was found, and how many they are, cross together, in room for a little more
-than is expected. Only where the room was too small there is a second one. A backend without `nonzero_static` has to ask
-for the number first, which is one more.
+A pass has one synchronisation: the hits and their number are copied together, with room for a few more than expected.
+There is a second one only if the room was too small. A backend without `nonzero_static` needs one more, to get the
+number first.
 """
 
 import math
@@ -19,20 +19,20 @@ from gammafl.core.device.crossing import MOST, Crossing, magnitudes, to_device, 
 from gammafl.core.device.vectors import DeviceVector, Found
 
 SPARE = 1.25
-"""By so much more than the last time is room made for."""
+"""The room for the next pass, as a multiple of the last pass's hits."""
 
 FIRST = 64
-"""The first time, room is made for one in so many elements."""
+"""The first pass has room for one in this number of elements."""
 
 TELLS_NAN = {"cpu", "cuda", "xpu"}
-"""Types of devices where a maximum of floats is NaN if one of them is. That of mps leaves NaN out."""
+"""Types of devices whose maximum is NaN if any element is NaN. The maximum of mps ignores NaN."""
 
 AtOnce = Callable[[torch.Tensor, torch.Tensor, float, int], Crossing]
-"""(delta, residual, threshold, room) → what the fused pass has found."""
+"""(delta, residual, threshold, room) → the hits of the fused pass."""
 
 
 class Stage(threading.local):
-    """Memory of the host that a device copies to without a detour: one for each thread."""
+    """Pinned memory of the host, to which a device copies directly: one for each thread."""
 
     memory: torch.Tensor | None = None
 
@@ -46,21 +46,21 @@ STAGE = Stage()
 
 
 class TorchVector(DeviceVector):
-    """A contiguous float32 tensor of one dimension."""
+    """A contiguous one-dimensional float32 tensor."""
 
     passes: AtOnce | None = None
-    """A kernel for the fused pass, as `triton_pass.use` sets it; None: torch's operations."""
+    """A kernel for the fused pass, set by `triton_pass.use`. None: torch's operations."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = tensor
         self._found = tensor.numel() // FIRST
-        """How many were found the last time."""
+        """The number of hits in the last pass."""
         self._parts: dict[tuple[int, int, int], TorchVector] = {}
-        """Slices that were asked for: they know how much room they needed."""
+        """Slices that were used before: they know how much room they need."""
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> "TorchVector":
-        """Shares the tensor's memory if it can."""
+        """A vector that shares the tensor's memory, if possible."""
         return cls(tensor.detach().to(torch.float32).contiguous())
 
     @property
@@ -72,7 +72,7 @@ class TorchVector(DeviceVector):
         return held.copy() if self.tensor.device.type == "cpu" else held
 
     def staged(self) -> Vector:
-        """From CUDA through pinned memory."""
+        """A copy on the host; from CUDA through pinned memory."""
         if not self.tensor.is_cuda:
             return self.host()
         stage = STAGE.of(self.size)
@@ -141,7 +141,7 @@ class TorchVector(DeviceVector):
         return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
 
     def add_and_take_above(self, delta: DeviceVector, threshold: float) -> Found:
-        """On what more than `MOST` elements are, part by part: torch counts in 32 bits."""
+        """In parts of at most `MOST` elements, since torch counts in 32 bits."""
         parts = [self._above(delta, threshold, start) for start in range(0, self.size, MOST)]
         return torch_largest.joined(parts)
 
@@ -163,7 +163,7 @@ class TorchVector(DeviceVector):
         return torch_largest.take_largest(self.tensor, min(k, self.size), key)
 
     def _values(self, values: Any) -> Any:
-        """In this vector's place; numbers stay as they are."""
+        """The values in this vector's place. Numbers are returned unchanged."""
         if isinstance(values, TorchVector):
             return values.tensor
         return to_device(values, self.tensor.device) if np.ndim(values) else values
@@ -173,13 +173,13 @@ class TorchVector(DeviceVector):
 
 
 def _add_and_look(delta: torch.Tensor, residual: torch.Tensor, limit: float, room: int) -> Crossing:
-    """residual ← residual + delta, and what exceeds the limit, which is still in it."""
+    """residual ← residual + delta. The entries that exceed the limit are found, and stay in the residual."""
     residual.add_(delta)
     return Crossing.of(residual, magnitudes(residual) > _bits(limit), room)
 
 
 def largest_of(tensor: torch.Tensor) -> torch.Tensor:
-    """max |v_j|, which stays on the device; infinite or NaN if any element is."""
+    """max |v_j|, on the device; infinite or NaN if any element is."""
     if tensor.device.type in TELLS_NAN:
         return torch.linalg.vector_norm(tensor, float("inf"))
     return magnitudes(tensor).amax().view(torch.float32)

@@ -1,11 +1,11 @@
 """The fused pass as a kernel of Triton, EXPERIMENTAL: it has never run on a GPU, only in Triton's interpreter.
 
-It reads update and residual once and writes the residual once. What exceeds the threshold is put together within each
-block, in room of its own. A prefix sum of the blocks' counts then says where each block's entries go. A block that has
-more than its room holds leaves the others in the residual, and a second pass in torch takes them.
+It reads update and residual once and writes the residual once. Each block of elements collects its own entries above
+the threshold, in its own room. Then a prefix sum of the blocks' counts tells where each block's entries go. If a block
+has more entries than room, the others stay in the residual, and a second pass in torch takes them.
 
     from gammafl.core.device import triton_pass
-    triton_pass.use()       # for all vectors on a device, from now on; use(False): torch's operations
+    triton_pass.use()       # from now on, for all vectors on a device; use(False) returns to torch's operations
 """
 
 from typing import Any, NamedTuple
@@ -27,25 +27,25 @@ from gammafl.core.device.vectors import Found
 from gammafl.core.largest import merged
 
 BLOCK = 1024
-"""Elements of a block."""
+"""The number of elements in a block."""
 
 ROOM = 128
-"""Entries that a block has room for: an eighth of its elements."""
+"""The most entries that a block collects: an eighth of its elements."""
 
 
 def use(on: bool = True) -> None:
-    """Whether the fused pass on a device is this kernel."""
+    """Switches the fused pass on devices to this kernel, or back."""
     TorchVector.passes = staticmethod(add_and_look) if on else None
 
 
 @triton.jit
 def _take(delta, residual, threshold, size, found, places, counts, missed, length: tl.constexpr, most: tl.constexpr):  # type: ignore[no-untyped-def]
-    """residual ← residual + delta for one block, without what exceeds the threshold and has room."""
+    """residual ← residual + delta for one block, without entries above the threshold that fit into its room."""
     block = tl.program_id(0)
     at = block.to(tl.int64) * length + tl.arange(0, length)
     inside = at < size
     wanted = tl.load(residual + at, mask=inside, other=0.0) + tl.load(delta + at, mask=inside, other=0.0)
-    hit = (tl.abs(wanted) <= threshold) == 0  # so is NaN
+    hit = (tl.abs(wanted) <= threshold) == 0  # true for NaN too
     rank = tl.cumsum(hit.to(tl.int32), 0) - 1
     taken = hit & (rank < most)
     tl.store(residual + at, tl.where(taken, 0.0, wanted), mask=inside)
@@ -59,7 +59,7 @@ def _take(delta, residual, threshold, size, found, places, counts, missed, lengt
 
 @triton.jit
 def _put_together(found, places, counts, ends, out, room, length: tl.constexpr, most: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The entries of one block to where they belong: positions, then the bits of values."""
+    """Copies the entries of one block to their final place: positions, then the bits of values."""
     block = tl.program_id(0)
     number = tl.arange(0, most)
     count = tl.load(counts + block)
@@ -72,14 +72,14 @@ def _put_together(found, places, counts, ends, out, room, length: tl.constexpr, 
 
 
 class KernelCrossing(Crossing):
-    """What the blocks have found; it is out of the residual already."""
+    """The entries of all blocks, which are no longer in the residual."""
 
     def __init__(self, blocks: "Blocks", threshold: float, room: int) -> None:
         self._blocks, self._threshold = blocks, threshold
         self._packed = torch.cat([blocks.heads(), blocks.together(room)])
 
     def take_out(self, vector: torch.Tensor) -> Found:
-        """The entries. What had no room in its block is taken by torch's operations."""
+        """The entries. Torch's operations take those that did not fit into their block's room."""
         host = to_host(self._packed)
         (count, missed), entries = host[:2].tolist(), host[2:]
         if 2 * count > len(entries):
@@ -93,7 +93,7 @@ class KernelCrossing(Crossing):
 
 
 class Blocks(NamedTuple):
-    """What each block has found, in room of its own; `ends` are the sums of counts up to each block and with it."""
+    """The entries of each block, in its own room. `ends` are the cumulative sums of the blocks' counts."""
 
     found: torch.Tensor
     places: torch.Tensor
@@ -102,7 +102,7 @@ class Blocks(NamedTuple):
     missed: torch.Tensor
 
     def heads(self) -> torch.Tensor:
-        """How many entries were found, and how many had no room in their block."""
+        """How many entries were found, and how many did not fit into their block's room."""
         return torch.stack([self.ends[-1], self.missed.sum(dtype=torch.int32)])
 
     def together(self, room: int) -> torch.Tensor:
@@ -116,14 +116,14 @@ class Blocks(NamedTuple):
 
 
 def add_and_look(delta: torch.Tensor, residual: torch.Tensor, threshold: float, room: int) -> Crossing:
-    """residual ← residual + delta, and what exceeds the threshold, with room for so many in the first transfer."""
+    """residual ← residual + delta, and the entries above the threshold. The first transfer has room for `room`."""
     size, blocks = residual.numel(), triton.cdiv(residual.numel(), BLOCK)
     if not size:
         return Crossing.of(residual, residual > threshold, 0)
     numbers: dict[str, Any] = {"dtype": torch.int32, "device": residual.device}
     found, places = residual.new_empty(blocks * ROOM), torch.empty(blocks * ROOM, **numbers)
     counts, missed = torch.empty(blocks, **numbers), torch.empty(blocks, **numbers)
-    with torch.cuda.device_of(residual):  # which need not be the current device
+    with torch.cuda.device_of(residual):  # it may not be the current device
         _take[(blocks,)](delta, residual, threshold, size, found, places, counts, missed, length=BLOCK, most=ROOM)
     ends = counts.cumsum(0, dtype=torch.int32)
     return KernelCrossing(Blocks(found, places, counts, ends, missed), threshold, room)

@@ -1,8 +1,8 @@
-"""What the rest of the house may ask of a vector that lives on a device.
+"""The interface of a vector on a device, for the rest of the package.
 
-It stands where a float32 vector of numpy stands, as a residual or an update. Positions and values that it hands out are
-numpy's: they have crossed to the host. It never becomes an array of numpy by itself: `host` is the only way for all of
-it, so that no dense copy is made unless somebody asks for one. Nothing here needs torch.
+It is used like a float32 vector of numpy, as a residual or an update. Positions and values that it returns are numpy
+arrays, copied to the host. It never turns into a numpy array by itself: only `host` copies all of it, so that no dense
+copy is made by accident. Nothing here imports torch.
 """
 
 from abc import ABC, abstractmethod
@@ -16,10 +16,10 @@ from gammafl.core.errors import InputError
 from gammafl.core.inputs import STRIDED
 
 HOST = {"cpu"}
-"""Types of torch's devices whose tensors are the host's own memory, which numpy and compiled loops read as they are."""
+"""Types of torch's devices whose tensors are in the host's memory: numpy and compiled loops can read them."""
 
 NOWHERE = "meta"
-"""The type of torch's device that holds nothing."""
+"""The type of torch's device that holds no data."""
 
 Found = tuple[Positions, Vector]
 
@@ -37,10 +37,10 @@ class DeviceVector(ABC):
 
     @abstractmethod
     def host(self) -> Vector:
-        """All of it, copied to the host."""
+        """The whole vector, copied to the host."""
 
     def staged(self) -> Vector:
-        """The same for a moment: valid until the next call, so that its memory can be used again."""
+        """As `host`, but valid only until the next call, which uses the same memory again."""
         return self.host()
 
     @abstractmethod
@@ -48,15 +48,15 @@ class DeviceVector(ABC):
 
     @abstractmethod
     def zeros(self) -> "DeviceVector":
-        """As many zeros in the same place."""
+        """A vector of zeros with the same length and place."""
 
     @abstractmethod
     def beside(self, values: Any) -> "DeviceVector":
-        """These values, wherever they are, in the same place as this vector."""
+        """These values in the place of this vector."""
 
     @abstractmethod
     def __getitem__(self, where: Any) -> Any:
-        """A slice is a part of this vector, and shares its memory; what is at positions crosses to the host."""
+        """A slice is a part of this vector and shares its memory. Values at positions are copied to the host."""
 
     @abstractmethod
     def __setitem__(self, where: Any, values: Any) -> None: ...
@@ -73,42 +73,42 @@ class DeviceVector(ABC):
 
     @abstractmethod
     def difference(self, before: Any, after: Any) -> float:
-        """self ← before − after, vectors in the same place; returns `largest_magnitude`."""
+        """self ← before − after, for vectors in the same place. Returns `largest_magnitude`."""
 
     @abstractmethod
     def subtract_scaled(self, where: Any, values: Vector, weight: float) -> None:
-        """self[where] ← self[where] − weight · values, with the roundings of `kernels.subtract_scaled`."""
+        """self[where] ← self[where] − weight · values, rounded as in `kernels.subtract_scaled`."""
 
     @abstractmethod
     def clamp(self, most: float) -> None:
-        """Sets elements beyond ±`most` to it."""
+        """Sets elements outside ±`most` to this limit."""
 
     @abstractmethod
     def tensors(self, shapes: Iterable[tuple[int, ...]]) -> list[Any]:
-        """Tensors of these shapes, one after the other, that share this vector's memory."""
+        """Consecutive tensors of these shapes that share this vector's memory."""
 
     @abstractmethod
     def add_and_take_above(self, delta: "DeviceVector", threshold: float) -> Found:
-        """`kernels.add_and_take_above`, where this vector is the residual: the same positions and values."""
+        """As `kernels.add_and_take_above` with this vector as the residual: the same positions and values."""
 
     @abstractmethod
     def add_and_take_largest(self, delta: "DeviceVector", k: int, key: int | None) -> Found:
-        """`largest.add_and_take_largest`, where this vector is the residual: the same positions and values."""
+        """As `largest.add_and_take_largest` with this vector as the residual: the same positions and values."""
 
 
 def on_host(vector: Any) -> Vector:
-    """The vector as numpy's: a copy if it was on a device."""
+    """The vector as a numpy array: a copy if it was on a device."""
     return vector if isinstance(vector, np.ndarray) else vector.host()
 
 
 def zeros_like(vector: Any) -> Any:
-    """As many zeros where the vector is."""
+    """A vector of zeros with the same length and place."""
     return vector.zeros() if isinstance(vector, DeviceVector) else np.zeros_like(vector)
 
 
 def is_on_device(value: Any) -> bool:
-    """Whether it is a vector on a device, or a tensor of torch's that numpy can't read where it is."""
-    if isinstance(value, np.ndarray):  # the usual case, and this takes less time than to ask for a DeviceVector
+    """Whether `value` is a vector on a device, or a tensor of torch's that numpy can't read."""
+    if isinstance(value, np.ndarray):  # the usual case, and faster than a check for DeviceVector
         return False
     if isinstance(value, DeviceVector):
         return True
@@ -118,10 +118,10 @@ def is_on_device(value: Any) -> bool:
 
 
 def vector_on(value: Any, name: str) -> DeviceVector:
-    """A tensor as a vector on its device, which shares its memory if it is contiguous and of float32."""
+    """A tensor as a vector on its device. It shares the tensor's memory if that is contiguous float32."""
     if isinstance(value, DeviceVector):
         return value
-    from gammafl.core.device.torch_vectors import TorchVector  # torch is there: the value is a tensor of its
+    from gammafl.core.device.torch_vectors import TorchVector  # torch is installed, since the value is its tensor
 
     if value.dim() != 1 or not value.is_floating_point():
         raise InputError(

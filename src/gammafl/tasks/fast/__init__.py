@@ -1,1 +1,1 @@
-"""Accelerations that change results by rounding at the most: `torch_task.py` reads without them."""
+"""Accelerations. They change results at most by rounding; `torch_task.py` can be read without them."""

@@ -1,8 +1,8 @@
 """A random state of torch for one thread.
 
-torch has one random state that all threads draw from, so two clients with dropout at a time would get each other's
-numbers. Here a thread gets its own the way torch's `vmap` does it: by a dispatch key that counts in this thread alone,
-where the operations that take a generator have a kernel, which gives them one. All others fall through it at no cost.
+In torch, all threads draw from one random state. Two clients with dropout at the same time would get each other's
+numbers. Here a thread gets its own state, in the way of torch's `vmap`: with a dispatch key that is active only in this
+thread. At this key, operations that take a generator have a kernel, which gives them one. All others pass at no cost.
 """
 
 import threading
@@ -13,17 +13,17 @@ from typing import Any
 import torch
 
 KEY = "TESTING_ONLY_GenericMode"
-"""Nothing of torch's own is at this key."""
+"""A dispatch key that torch itself does not use."""
 
 
 class _Thread(threading.local):
-    """This thread's generator; none: it draws from torch's one state."""
+    """This thread's generator. None: it draws from torch's common state."""
 
     generator: torch.Generator | None = None
 
 
 class _State:
-    """In place of `torch.random.default_generator`, by which `torch.get_rng_state`, `torch.manual_seed`, … work."""
+    """Replaces `torch.random.default_generator`, which `torch.get_rng_state`, `torch.manual_seed`, … use."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(_thread.generator or torch.default_generator, name)
@@ -36,10 +36,10 @@ _lock, _inside = threading.Lock(), 0
 
 @contextmanager
 def drawing_from(generator: torch.Generator) -> Iterator[None]:
-    """Whatever this thread would draw from torch's state, it draws from `generator`: the numbers are the same.
+    """While it lasts, this thread draws from `generator` instead of torch's state.
 
-    It is this thread's state for torch's functions too, so that what saves and restores the state, as
-    `torch.utils.checkpoint` does, works. A generator of somebody's own is used as ever, and so is a device's state.
+    torch's functions also use it as this thread's state, so that code that saves and restores the state works, such as
+    `torch.utils.checkpoint`. Generators that are given explicitly, and states of devices, are used as usual.
     """
     _count(1)
     before, _thread.generator = _thread.generator, generator
@@ -52,7 +52,7 @@ def drawing_from(generator: torch.Generator) -> Iterator[None]:
 
 
 def _count(change: int) -> None:
-    """While anybody is inside, `_state` is in its place."""
+    """Installs `_state` while any thread is inside `drawing_from`."""
     global _inside
     with _lock:
         _inside += change
@@ -74,13 +74,13 @@ def _kernel(operation: Any, names: list[str]) -> Callable[..., Any]:
 
 
 def _draws_on_a_device(given: dict[str, Any]) -> bool:
-    """Whether the numbers are drawn elsewhere than on the CPU: a device has a state of its own, and takes no other."""
+    """Whether a device draws the numbers. It has its own state and can't use another one."""
     device = given.get("device") or next((part.device for part in given.values() if hasattr(part, "device")), "cpu")
     return torch.device(device).type != "cpu"
 
 
 def _register() -> list[torch.library.Library]:
-    """The kernels; they are there as long as the libraries are."""
+    """Registers the kernels. They exist as long as the returned libraries."""
     rest: Any = torch.library.Library("_", "IMPL", KEY)
     rest.m.fallback_fallthrough()
     draws = torch.library.Library("aten", "IMPL", KEY)

@@ -1,9 +1,8 @@
-"""Copies of a module that train or evaluate at the same time, each in a thread of its own.
+"""Copies of a module that train or evaluate at the same time, each in its own thread.
 
-torch's own threads speed up a batch of eight images by much less than their number; two clients at once are nearly
-twice as fast as one after the other. Each copy computes with one thread and draws from a random state of its own, so
-results don't depend on their number. There is a copy more than threads, so that the next client is ready when a thread
-is.
+torch's own threads make a batch of eight images only a little faster. Two clients at the same time are nearly twice as
+fast as one after the other. Each copy computes with one thread and draws from its own random state, so results do not
+depend on the number of copies. There is one copy more than threads, so that the next client is ready when a thread is.
 """
 
 import copy
@@ -34,12 +33,12 @@ from gammafl.tasks.samples import Batch
 Result = TypeVar("Result")
 
 LARGE = 1 << 24
-"""From so many elements on, memory counts: updates take the place of the weights, parameters move while the others'
-gradients are not known yet (`MOVES_BY_PARTS`), and no copy waits for a thread."""
+"""Models with at least this many elements save memory: updates overwrite the weights, each parameter moves before the
+gradients of the others are known (`MOVES_BY_PARTS`), and there is no spare copy."""
 
 
 class Replica:
-    """A copy of `module`; with `fast`, arranged for speed. Without a rule, its steps are those of plain SGD."""
+    """A copy of `module`; with `fast`, it uses compiled loops. Without a rule, its steps are plain SGD."""
 
     def __init__(
         self, module: nn.Module, objective: Objective, buffers: Buffers, rule: LocalRule | None, fast: bool = True
@@ -57,9 +56,9 @@ class Replica:
         self._losses: list[float] = []
 
     def begin(self, model: Vector, random_state: torch.Tensor, stepsize: float) -> None:
-        """The next steps start from `model`, and what they draw, as for dropout, from `random_state`.
+        """The next steps start from `model`; random numbers, such as for dropout, come from `random_state`.
 
-        The first of them is of `stepsize`.
+        The first step uses `stepsize`.
         """
         self._flat.module.train()
         self._load(model)
@@ -80,7 +79,7 @@ class Replica:
         self._losses.append(loss.item())
 
     def update(self, model: Vector) -> LocalUpdate:
-        """What the steps since `begin(model)` have changed; valid until the next call."""
+        """The change by all steps since `begin(model)`; valid until the next call."""
         if self._delta is None:
             in_place = self._chain is None and model.size >= LARGE
             self._delta = self._flat.weights.numpy() if in_place else np.empty_like(model)
@@ -88,13 +87,13 @@ class Replica:
         return LocalUpdate(self._delta, sum(self._losses) / len(self._losses), largest)
 
     def prepare(self, model: Vector) -> None:
-        """The next evaluations are of `model`."""
+        """The next evaluations use `model`."""
         self._load(model)
         self._flat.module.eval()
 
     @torch.no_grad()
     def evaluate(self, inputs: Nested, targets: Nested, seed: int) -> tuple[torch.Tensor, Any]:
-        """(loss, outputs) of a batch; what is drawn comes from `seed`. Nothing leaks between batches."""
+        """(loss, outputs) of a batch. Random numbers come from `seed`. Batches do not influence each other."""
         self._flat.reset_buffers()
         with drawing_from(self.generator.manual_seed(seed)):
             return self._objective(self._chain or self._flat.module, inputs, targets)
@@ -102,7 +101,7 @@ class Replica:
 
 @dataclass(frozen=True)
 class Training:
-    """A client's local steps from `model`: for each a stepsize and a batch."""
+    """A client's local steps from `model`, with a stepsize and a batch for each step."""
 
     model: Vector
     batches: Sequence[Batch]
@@ -110,7 +109,7 @@ class Training:
     random_state: torch.Tensor
 
     def go_on(self, replica: Replica, steps: range, before: Future[Any] | None = None) -> LocalUpdate | None:
-        """These steps, when those `before` them are made; the update after the last one."""
+        """Makes these steps after those of `before`. Returns the update after the last step."""
         if before is not None:
             before.result()
         if steps.start == 0:
@@ -122,7 +121,7 @@ class Training:
 
 
 class Replicas:
-    """As many copies as work at the same time and a few more, made when they are first needed."""
+    """The copies: as many as work at the same time and a few more. They are made when they are first needed."""
 
     def __init__(self, make: Callable[[], Replica], large: bool = False) -> None:
         keep_freed_memory()
@@ -131,7 +130,7 @@ class Replicas:
         self._pool: ThreadPoolExecutor | None = None
 
     def forget(self) -> None:
-        """The next ones are made anew."""
+        """Drops all copies. New ones are made when they are needed."""
         self._made = []
 
     @property
@@ -139,9 +138,9 @@ class Replicas:
         return self.get(1)[0]
 
     def in_order(self, jobs: Iterable[Callable[[Replica], Result]], threads: int) -> Iterator[Result]:
-        """The jobs' results in their order, `threads` of them at a time.
+        """Yields the jobs' results in their order; `threads` jobs run at a time.
 
-        A job is taken from `jobs` when a copy is free for it, and a copy is free when its result is done with.
+        A job is taken from `jobs` when a copy is free. A copy is free when its result is no longer used.
         """
         if threads == 1:
             yield from (job(self.first) for job in jobs)
@@ -162,7 +161,7 @@ class Replicas:
             wait([future for _, future in running])  # nobody gets a copy that is still at work
 
     def train(self, fetches: Sequence[Callable[[], Training]], steps: int, threads: int) -> Iterator[LocalUpdate]:
-        """The clients' updates in their order; a client's samples are fetched, by this thread, when a copy is free."""
+        """Yields the clients' updates in order. This thread fetches a client's samples when a copy is free."""
         if threads == 1:
             yield from (_whole(fetch().go_on(self.first, range(steps))) for fetch in fetches)
             return

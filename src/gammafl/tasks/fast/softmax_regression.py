@@ -1,7 +1,7 @@
-"""Logistic regression by its own gradient: the local steps of many clients are one compiled call.
+"""Logistic regression with its explicit gradient: one compiled call makes the local steps of many clients.
 
-For logits z = W·u + b and cross-entropy, ∂f/∂z = softmax(z) − onehot(y). No graph is built, nothing is allocated in
-a step, images stay bytes (`softmax_steps`), and threads share out the clients without the interpreter.
+For logits z = W·u + b and cross-entropy, ∂f/∂z = softmax(z) − onehot(y). There is no graph and no allocation in a
+step, images stay bytes (`softmax_steps`), and threads divide the clients without the interpreter.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ from gammafl.tasks.fast import softmax_steps
 from gammafl.tasks.samples import Indices, Table
 
 AT_ONCE = 64
-"""Clients whose updates are held at a time."""
+"""How many clients' updates are held at a time."""
 
 
 def is_softmax_regression(module: nn.Module, loss: Any) -> bool:
@@ -38,7 +38,7 @@ def is_softmax_regression(module: nn.Module, loss: Any) -> bool:
 
 
 class SoftmaxRegression:
-    """Local steps on a vector of W, [classes, features], and then b, for clients whose samples are plain arrays."""
+    """Local steps on the vector of W, [classes, features], and b, for clients whose samples are plain arrays."""
 
     def __init__(self, module: nn.Module) -> None:
         linear = next(part for part in module.modules() if isinstance(part, nn.Linear))
@@ -57,7 +57,7 @@ class SoftmaxRegression:
     def _together(
         self, tables: Sequence[Table], draws: Indices, model: Vector, stepsizes: Vector
     ) -> Iterator[LocalUpdate]:
-        """As many clients as are held. This thread trains one itself whenever the next update is not there yet."""
+        """Trains the clients of one group. This thread trains one itself if the next update is not ready yet."""
         if len(self._deltas) < len(tables):
             self._deltas = np.empty((len(tables), model.size), np.float32)
         groups, start = [], 0
@@ -90,14 +90,14 @@ class SoftmaxRegression:
 
 
 class _Group:
-    """Clients whose samples are in the same arrays: what they train on, what comes of it, and how far it has come."""
+    """Clients whose samples are in the same arrays: their samples, their results, and which of them are finished."""
 
     def __init__(self, tables: Sequence[Table], draws: Indices, deltas: NDArray[np.float32]) -> None:
         table, count = tables[0], len(tables)
         own = [client.rows for client in tables if client.rows is not None]
         rows = np.empty_like(draws) if own else draws
         for of_client, drawn, to in zip(own, draws, rows, strict=True) if own else ():
-            of_client.take(drawn, out=to, mode="clip")  # all are there; to look again would take as long
+            of_client.take(drawn, out=to, mode="clip")  # all indices are valid; a check would take as long
         self.samples = table.inputs, table.labels, rows, table.scale, table.shift
         self.deltas, self.losses, self.largest = deltas, np.empty(count), np.empty(count, np.float32)
         self.claimed, self.done = np.zeros(1, np.int64), np.zeros(count, np.int64)
@@ -106,14 +106,14 @@ class _Group:
         return len(self.done)
 
     def waits(self) -> bool:
-        """Whether nobody has claimed some client of it."""
+        """Whether a client of the group is not claimed yet."""
         return bool(self.claimed[0] < len(self.done))
 
     def is_done(self, client: int) -> bool:
         return softmax_steps.is_done(self.done, client)
 
     def train(self, model: Vector, stepsizes: Vector, most: int) -> None:
-        """As many clients as are not claimed yet, but no more than `most`."""
+        """Trains clients that are not claimed yet, at most `most` of them."""
         if self.waits():
             results = self.deltas, self.losses, self.largest, self.claimed, self.done
             softmax_steps.train(*self.samples, model, stepsizes, *results, most)
@@ -123,7 +123,7 @@ class _Group:
 
 
 def _wait(others: Sequence[Future[None]]) -> None:
-    """Nobody writes any more, even if one has failed."""
+    """Waits until all threads are finished, even if one has failed."""
     wait(others)
     for other in others:
         other.result()

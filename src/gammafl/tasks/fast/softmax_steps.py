@@ -1,8 +1,8 @@
-"""Local steps of softmax regression on samples as they are stored, compiled.
+"""Compiled local steps of softmax regression on samples in their stored form.
 
-A sample is u = scale·x − shift with x as it is stored, a byte of an image, and a scale and a shift for each channel. It
-is never made: W·u = scale·(W·x) − shift·ΣW, so that the loops read bytes, a quarter of what numbers would be, and
-normalise sums instead of samples. They take five samples and five classes at a time, 25 products of ten numbers.
+A sample is u = scale·x − shift, where x is stored, such as bytes of an image, and each channel has a scale and a shift.
+u is never computed: W·u = scale·(W·x) − shift·ΣW. So the loops read bytes, a quarter of the memory of floats, and
+normalise sums instead of samples. They use five samples and five classes at a time: 25 products of ten numbers.
 """
 
 import math
@@ -35,10 +35,10 @@ def train(
     done: Any,
     most: int,
 ) -> None:
-    """Δ, mean loss and max |Δ_j| of clients, each a row of `rows`; a loss of `NO_CLASS` if a target is none.
+    """Δ, mean loss and max |Δ_j| of clients, one for each row of `rows`. The loss is `NO_CLASS` if a target is none.
 
-    Each thread claims the next client that no thread has claimed, trains it, and counts it as done. This thread takes
-    at most `most` clients.
+    Each thread claims the next client that no thread has claimed, trains it, and marks it as finished. This thread
+    trains at most `most` clients.
     """
     features, batch = data.shape[1], rows.shape[1] // stepsizes.size
     classes = model.size // (features + 1)
@@ -53,7 +53,7 @@ def train(
         loss, total = 0.0, 0.0
         for step in range(stepsizes.size):
             chosen[:batch] = rows[client, step * batch : (step + 1) * batch]
-            chosen[batch:] = chosen[0]  # whole fives: the slopes of these are zero
+            chosen[batch:] = chosen[0]  # fills up to a multiple of five; the slopes of these are zero
             _logits(data, chosen, scale, shift, weights, bias, slopes)
             loss = _loss_and_slopes(slopes, labels, chosen, batch, stepsizes[step], room)
             if loss == NO_CLASS:
@@ -67,13 +67,13 @@ def train(
 
 @compiled
 def is_done(done: Any, client: int) -> bool:
-    """Whether a client's results are there, all of them."""
+    """Whether all results of a client are ready."""
     return fetch_and_add(done[client:], 0) > 0
 
 
 @part_of_compiled
 def _aligned(size: int) -> Any:
-    """A vector that begins where a cache line does."""
+    """A vector that starts at a cache line."""
     memory = np.empty(size + LINE, np.float32)
     first = -(memory.ctypes.data // 4) % LINE
     return memory[first : first + size]
@@ -91,7 +91,7 @@ def _columns(data: Any, five: Any, first: int, last: int) -> Any:
 
 @part_of_compiled
 def _logits(data: Any, chosen: Any, scale: Any, shift: Any, weights: Any, bias: Any, logits: Any) -> None:
-    """A column of `logits` for each sample."""
+    """Fills one column of `logits` for each sample."""
     pixels = weights.shape[1] // scale.size
     for k in range(bias.size):
         logits[k] = bias[k]
@@ -161,7 +161,7 @@ def _add(to: Any, scale: Any, z: Any) -> None:
 def _loss_and_slopes(slopes: Any, labels: Any, chosen: Any, batch: int, stepsize: Any, room: Any) -> Any:
     """The mean of −log softmax(z)_y, or `NO_CLASS`; the logits are replaced by what a sample adds to the step.
 
-    Each loop goes over the samples, so that several are done at a time; `room` is for two numbers of each.
+    Each loop goes over the samples, so that the compiler vectorises it. `room` holds two numbers for each sample.
     """
     classes, factor = slopes.shape[0], stepsize / np.float32(batch)
     largest, total = room[0], room[1]
@@ -196,14 +196,14 @@ LEAST = np.float32(-87)
 LOG2_E, LN_2 = np.float32(1 / math.log(2)), np.float32(math.log(2))
 TAYLOR = tuple(np.float32(1 / math.factorial(n)) for n in range(7, 1, -1))
 EXPONENT, BIAS = np.int32(23), np.int32(127)
-"""Where a float32's exponent is, and what is added to it."""
+"""The position of a float32's exponent, and the bias that is added to it."""
 
 
 @part_of_compiled
 def _exp(x: Any) -> Any:
-    """e^x for x ≤ 0: 2^n·e^r with a whole n and |r| ≤ ½ ln 2; zero where it is less than 1e-38.
+    """e^x for x ≤ 0: 2^n·e^r with a whole n and |r| ≤ ½ ln 2; zero if it is less than 1e-38.
 
-    `math.exp` is a call for every number; this is a few products for sixteen.
+    `math.exp` is one call per number; this is a few products for sixteen numbers.
     """
     within = max(x, LEAST)
     n = np.int32(within * LOG2_E - HALF)
@@ -240,8 +240,8 @@ def _subtract_products(
 ) -> None:
     """W ← W − slopes·(scale·x − shift) for five samples.
 
-    All five new weights are computed before one is written: a sample may lie there, as far as the compiler knows, and
-    would have to be loaded again.
+    All five new weights are computed before one is written. Otherwise the compiler would load the samples again, since
+    it can't know that they are not in the same memory.
     """
     x0, x1, x2, x3, x4 = _columns(data, five, first, last)
     fives = weights.shape[0] - weights.shape[0] % FIVE
@@ -265,7 +265,7 @@ def _subtract_products(
 
 @part_of_compiled
 def _scaled(s: Any, scale: Any, shift: Any) -> Any:
-    """Of five slopes, what each is multiplied with, and what all samples have in common."""
+    """Of five slopes: the factor of each, and the term that all samples share."""
     return s[0] * scale, s[1] * scale, s[2] * scale, s[3] * scale, s[4] * scale, shift * _sum(s)
 
 

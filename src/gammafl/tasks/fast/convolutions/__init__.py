@@ -1,1 +1,1 @@
-"""Convolutions in compiled loops of our own, for small images and batches on a CPU."""
+"""Convolutions in compiled loops, for small images and batches on a CPU."""

@@ -1,6 +1,6 @@
-"""Blocks of a convolution, a ReLU and a pooling within any module, where they stand together in a `Sequential`.
+"""Blocks of a convolution, a ReLU and a pooling that are neighbours in a `Sequential`, in any module.
 
-A convolution by itself stays torch's: of its gradient no zeros are known, and torch is as fast.
+A single convolution is left to torch: its gradient has no known zeros, and torch is as fast.
 """
 
 from dataclasses import dataclass
@@ -17,29 +17,29 @@ from gammafl.tasks.fast.convolutions.recognise import Found, block_at, is_plain,
 
 Gradients = tuple[torch.Tensor | None, torch.Tensor, torch.Tensor | None]
 REMEMBERED = 8
-"""Sizes of images that plans are kept for."""
+"""For how many sizes of images plans are kept."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What a call keeps for its way back."""
+    """What a forward call keeps for its backward pass."""
 
     x: Vector
     chosen: Chosen
 
 
 class Worker:
-    """A block with plans for all sizes of images that came by, and arrays that calls use one after the other."""
+    """A block with a plan for each size of images, and arrays that successive calls share."""
 
     def __init__(self, block: Block, of_machine: Vectors) -> None:
         self.layer = Layer(Registers(block, of_machine))
         self.block = block
         self.loaded = 0
-        """How often weights were loaded."""
+        """How many times weights were loaded."""
         self._plans: dict[tuple[int, ...], tuple[Plan, Scratch, list[Kept]]] = {}
 
     def plan(self, shape: torch.Size) -> tuple[Plan, Scratch, list[Kept]]:
-        """A plan for inputs of that shape, what to work with, and what calls have no use for any more."""
+        """The plan for inputs of this shape, its working memory, and results of earlier calls that are free again."""
         key = tuple(shape)
         if key not in self._plans:
             if len(self._plans) >= REMEMBERED:
@@ -50,7 +50,7 @@ class Worker:
         return self._plans[key]
 
     def takes(self, x: Any) -> bool:
-        """Whether it is a batch of images like any other, in a computation like any other."""
+        """Whether `x` is a usual batch of images, in a usual computation."""
         usual = type(x) in (torch.Tensor, nn.Parameter) and x.dtype == torch.float32 and x.device.type == "cpu"
         if not usual or x.dim() != 4 or len(x) == 0 or x.shape[1] != self.block.inputs:
             return False
@@ -67,16 +67,16 @@ class Worker:
     def forward(
         self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, kept: Kept, keep: bool
     ) -> torch.Tensor:
-        """A new tensor; what the way back needs is in `kept`, if it should `keep` that."""
+        """The outputs, as a new tensor. With `keep`, `kept` gets what the backward pass needs."""
         plan, scratch, _ = self.plan(x.shape)
         self.load(weight, bias)
         plan.source.inner(kept.x).copy_(x.detach())
         out = torch.empty(plan.target.size + plan.guard).numpy()
         self.layer.forward(plan, scratch, kept.x, out, kept.chosen if keep else None)
-        return plan.target.inner(out).detach()  # not a view to autograd, so that it may be changed in place
+        return plan.target.inner(out).detach()  # not a view for autograd, so that it may be changed in place
 
     def outputs(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        """A new tensor, of which there is no way back."""
+        """The outputs, as a new tensor, without a backward pass."""
         parts = []
         for part in x.split(AT_ONCE):
             plan, _, free = self.plan(part.shape)
@@ -84,7 +84,7 @@ class Worker:
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def side_by_side(self, plan: Plan, images: torch.Tensor) -> Vector:
-        """As an array with the channels of each pixel side by side, in whole vectors."""
+        """The images as an array, with the channels of each pixel next to each other, in whole vectors."""
         last = images.detach().permute(0, 2, 3, 1)
         if plan.registers.padded == plan.registers.block.outputs:
             return last.contiguous().view(-1).numpy()
@@ -94,7 +94,7 @@ class Worker:
         return array
 
     def backward(self, gradient: torch.Tensor, shape: torch.Size, kept: Kept, by_input: bool) -> Gradients:
-        """The gradients by input, if wanted, weight and bias; the weights must be loaded."""
+        """The gradients by input (if wanted), weight and bias. The weights must be loaded."""
         plan, scratch, _ = self.plan(shape)
         dx = torch.empty(plan.source.size + plan.guard).numpy() if by_input else None
         self.layer.backward(plan, scratch, kept.x, kept.chosen, self.side_by_side(plan, gradient), dx)
@@ -103,7 +103,7 @@ class Worker:
 
 
 class Loan:
-    """What a call keeps; it is free again when the call is forgotten, however often it went back."""
+    """Lends a call its `Kept`. It is free again when the call is deleted, after any number of backward passes."""
 
     def __init__(self, plan: Plan, free: list[Kept]) -> None:
         self._free = free
@@ -131,14 +131,14 @@ class FusedFunction(torch.autograd.Function):
         if torch.is_grad_enabled():
             return *differentiable(ctx, gradients[0]), None
         worker: Worker = ctx.worker
-        if worker.loaded != ctx.loaded:  # another call had other weights since
+        if worker.loaded != ctx.loaded:  # another call has loaded other weights since then
             worker.load(weight, bias)
             ctx.loaded = worker.loaded
         return *worker.backward(gradients[0], x.shape, ctx.loan.kept, ctx.needs_input_grad[0]), None
 
 
 def differentiable(ctx: Any, gradient: torch.Tensor) -> list[Any]:
-    """The gradients by torch's operators, so that they have gradients themselves."""
+    """The gradients with torch's operators, so that they have gradients themselves."""
     inputs = ctx.saved_tensors
     wanted = [part for part, needed in zip(inputs, ctx.needs_input_grad, strict=False) if needed]
     found = iter(torch.autograd.grad(by_torch(ctx.worker.block, *inputs), wanted, gradient, create_graph=True))
@@ -146,7 +146,7 @@ def differentiable(ctx: Any, gradient: torch.Tensor) -> list[Any]:
 
 
 class Fused:
-    """Some layers of a `Sequential`, done as one block."""
+    """Some layers of a `Sequential`, computed as one block."""
 
     def __init__(self, layers: list[nn.Module], found: Found, of_machine: Vectors) -> None:
         self._layers, self._convolution = layers, found.convolution
@@ -164,19 +164,19 @@ class Fused:
 
 
 class FusedSequential(nn.Sequential):
-    """A `Sequential` that does some of its layers together; they are its layers as ever, by index or in a loop."""
+    """A `Sequential` that computes some of its layers together. By index or in a loop, it has the usual layers."""
 
     def forward(self, input: Any) -> Any:
         fused = False
-        for part in self.__dict__.get("runs", self):  # a slice of it has none
+        for part in self.__dict__.get("runs", self):  # a slice has none
             if fused and not isinstance(part, Fused):
-                input = input.contiguous()  # layers of torch's own get what torch would give them
+                input = input.contiguous()  # torch's layers get what torch would give them
             fused, input = isinstance(part, Fused), part(input)
         return input.contiguous() if fused else input
 
 
 def use_blocks(module: nn.Module, of_machine: Vectors) -> None:
-    """Has convolutions that stand in a `Sequential` with a ReLU or a pooling done together with them, in place."""
+    """Makes `module` compute convolutions together with a following ReLU or pooling in a `Sequential`, in place."""
     for part in list(module.modules()):
         if isinstance(part, nn.Sequential) and is_plain(part, nn.Sequential):
             runs = _runs(list(part), of_machine)
@@ -186,7 +186,7 @@ def use_blocks(module: nn.Module, of_machine: Vectors) -> None:
 
 
 def _casts() -> bool:
-    """Whether torch computes in another precision than that of its inputs."""
+    """Whether torch computes in another precision than its inputs have."""
     try:
         return torch.is_autocast_enabled("cpu")
     except TypeError:  # before torch 2.4
@@ -194,7 +194,7 @@ def _casts() -> bool:
 
 
 def has_compiled(module: nn.Module) -> bool:
-    """Whether compiled loops do some of its layers on this machine."""
+    """Whether compiled loops compute some of its layers on this machine."""
     sequences = [
         list(part) for part in module.modules() if isinstance(part, nn.Sequential) and is_plain(part, nn.Sequential)
     ]
@@ -203,7 +203,7 @@ def has_compiled(module: nn.Module) -> bool:
 
 
 def _runs(layers: list[nn.Module], of_machine: Vectors) -> list[Any]:
-    """The layers, those of a block as one."""
+    """The layers, with those of a block as one."""
     runs: list[Any] = []
     while layers:
         found = block_at(layers)

@@ -1,6 +1,6 @@
-"""Local steps of a module of convolution blocks and linear layers, without a graph and without gradients in memory.
+"""Local steps of a module of convolution blocks and linear layers, without a graph and without stored gradients.
 
-Going back from the loss, each layer makes its own step as soon as the gradient by its input is known.
+In the backward pass, each layer makes its own step as soon as the gradient by its input is known.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,13 +23,13 @@ from gammafl.tasks.nested import Nested
 from gammafl.tasks.objective import Objective
 
 REMEMBERED = 4
-"""Sizes of batches that rooms are kept for."""
+"""For how many sizes of batches arrays are kept."""
 
 
 class Rooms:
-    """What layers, one after the other, need for batches of one size.
+    """The arrays of consecutive layers, for batches of one size.
 
-    Between two layers there is one array: what the first one makes of its images, with the margin the second wants.
+    Between two layers there is one array: the output of the first, with the margin that the second needs.
     """
 
     def __init__(self, layers: Sequence[Layer], count: int, height: int, width: int) -> None:
@@ -64,7 +64,7 @@ class Rooms:
         return [plan.chosen_room() for plan in self.plans]
 
     def forward(self, inputs: torch.Tensor, keep: bool) -> torch.Tensor:
-        """What the layers make of the inputs; with `keep`, so that they can go back."""
+        """The outputs of the layers. With `keep`, a backward pass is possible."""
         self.input.view(inputs.shape).copy_(inputs)
         for number, layer in enumerate(self.layers):
             chosen = self.chosen[number] if keep else None
@@ -73,7 +73,7 @@ class Rooms:
         return self.output
 
     def descend(self, gradient: torch.Tensor, stepsize: float, further: bool) -> None:
-        """A step of each layer, where `gradient` is by the output; with `further`, finds that by the input."""
+        """A step of each layer, from the `gradient` by the output. With `further`, computes that by the input too."""
         self.output_gradient.copy_(gradient.reshape(self.output_gradient.shape))
         for number in reversed(range(len(self.layers))):
             by_input, by_output = self.gradients[number : number + 2]
@@ -82,9 +82,9 @@ class Rooms:
 
 
 class Chain:
-    """The module of `flat`, trained and evaluated by its parts, which hold the weights as long as they work.
+    """The module of `flat`, trained and evaluated part by part. The parts hold the weights during the work.
 
-    A linear layer is a block too: a convolution of 1×1 pixels on images of one pixel, with its features for channels.
+    A linear layer is a block too: a 1×1 convolution on images of one pixel, with its features as channels.
     """
 
     def __init__(self, flat: FlatModule, parts: Parts, vectors: Vectors) -> None:
@@ -101,7 +101,7 @@ class Chain:
             layer.take(weight, bias)
 
     def difference(self, model: Vector, out: Vector) -> float:
-        """out = model − weights; returns its largest magnitude."""
+        """out = model − weights. Returns its largest magnitude."""
         for (layer, weight, bias), (_, *results) in zip(self._parts(model), self._parts(out), strict=True):
             layer.subtract_from(weight, bias, *results)
         return kernels.largest_magnitude(out)
@@ -120,14 +120,14 @@ class Chain:
             layer.load(next(left), next(left) if layer.registers.block.bias else None)
 
     def _weights(self) -> list[torch.Tensor]:
-        """Those of the layers, in the order of the flat vector."""
+        """The weights of the layers, in the order of the flat vector."""
         both = [(layer.weight, layer.bias) if layer.registers.block.bias else (layer.weight,)
                 for layer in (*self._blocks, *self._linear)]  # fmt: skip
         return [tensor for tensors in both for tensor in tensors]
 
     @contextmanager
     def _in_module(self) -> Iterator[nn.Module]:
-        """The module with the weights of the layers, which then take them back."""
+        """The module with the layers' weights. At the end, the layers take them back."""
         parameters = list(self.flat.parameters.values())
         with torch.no_grad():
             for parameter, weights in zip(parameters, self._weights(), strict=True):
@@ -137,7 +137,7 @@ class Chain:
             self._take(parameters)
 
     def step(self, objective: Objective, inputs: Nested, targets: Nested, stepsize: float) -> float:
-        """x ← x − γ·∇loss(x); returns the loss. What the layers can't take is the module's."""
+        """x ← x − γ·∇loss(x). Returns the loss. Inputs that the layers can't handle are left to the module."""
         if not self._takes(inputs):
             with self._in_module() as module:
                 loss, _ = objective(module, inputs, targets)
@@ -167,7 +167,7 @@ class Chain:
             with self._in_module() as module:
                 return module(*inputs, **named)
         parts = inputs[0].split(AT_ONCE)
-        # a part's outputs are copied before the next part uses the same room: of one pixel, `flatten` copies nothing
+        # copies a part's outputs before the next part uses the same array: for one pixel, `flatten` makes no copy
         made = [self._rooms_of_images(part).forward(part, keep=False).flatten(1).clone() for part in parts]
         outputs = torch.cat(made)
         if not self._linear:
@@ -181,7 +181,7 @@ class Chain:
         return _remembered(self._of_features, count, self._linear, count, 1, 1)
 
     def _takes(self, inputs: Nested) -> bool:
-        """Whether these are images of a size that makes sense to each layer."""
+        """Whether these are images with a possible size for each layer."""
         plain = isinstance(inputs, torch.Tensor) and inputs.dim() == 4 and inputs.dtype == torch.float32
         if not plain or len(inputs) == 0 or inputs.requires_grad:
             return False
@@ -218,12 +218,12 @@ def _slopes(objective: Objective, outputs: torch.Tensor, targets: Nested) -> tup
         if loss != loops.NO_CLASS:
             return loss, slopes
     leaf = outputs.detach().requires_grad_()
-    own = leaf.clone()  # a loss may keep it or change it in place
+    own = leaf.clone()  # a loss may keep or change it
     mean, _ = objective(lambda _: own, leaf, targets)
     return mean.item(), torch.autograd.grad(mean, leaf, allow_unused=True)[0]
 
 
 def chain_of(flat: FlatModule, vectors: Vectors | None) -> Chain | None:
-    """The module of `flat` as a chain, where it is one."""
+    """The module of `flat` as a chain; None if it is not one."""
     parts = None if vectors is None else parts_of(flat.module)
     return None if parts is None or vectors is None else Chain(flat, parts, vectors)

@@ -1,4 +1,4 @@
-"""A convolution with ReLU and pooling on arrays: weights as the loops want them, forward, backward, a step."""
+"""A convolution with ReLU and pooling on arrays: weights in the loops' order, forward pass, backward pass, step."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ NOTHING = np.empty(0, np.float32)
 
 
 class Layer:
-    """The weights of a block, twice: as rows for the backward pass, and arranged for the forward pass.
+    """The weights of a block, stored twice: as rows for the backward pass, and rearranged for the forward pass.
 
     `weight` is a view of the rows in torch's shape, [outputs, inputs, rows, columns]; so are the gradients.
     """
@@ -54,7 +54,7 @@ class Layer:
         self._arrange()
 
     def subtract_from(self, weight: Vector, bias: Vector | None, out: Any, out_of_bias: Any) -> None:
-        """out ← weight − ours, and the same for the bias, of parts of a flat vector."""
+        """out ← weight − the layer's weights, and the same for the bias, for parts of a flat vector."""
         loops.subtract_weights(weight, self._rows, *self._shape, out)
         if bias is not None:
             np.subtract(bias, self._bias[: bias.size], out=out_of_bias)
@@ -63,7 +63,7 @@ class Layer:
         loops.arranged(self._rows, *self._arrangement, self._arranged, self.registers.for_tiles[2])
 
     def forward(self, plan: Plan, scratch: Scratch, x: Vector, out: Vector, chosen: Chosen | None) -> None:
-        """out ← what the block makes of x; `chosen` ← what the backward pass needs of it."""
+        """out ← the block's output for x; `chosen` ← what the backward pass needs."""
         chosen = scratch.nothing if chosen is None else chosen
         loops.forward(x, plan.pixels, plan.places, self._arranged, self._bias, scratch.tmp, out, chosen,
                       *plan.for_forward)  # fmt: skip
@@ -71,7 +71,7 @@ class Layer:
     def backward(
         self, plan: Plan, scratch: Scratch, x: Vector, chosen: Chosen, gradient: Vector, dx: Vector | None
     ) -> None:
-        """From the gradient by the output, those by weights and bias, and by the input where `dx` is given."""
+        """The gradients by weights and bias, from the gradient by the output; and by the input, if `dx` is given."""
         self._row_gradient[:] = 0
         into, to = NOTHING if dx is None else dx, self._row_gradient
         done = loops.backward(x, plan.pixels, plan.places, gradient, chosen, self._rows, into, to, self._bias_gradient,
@@ -83,7 +83,7 @@ class Layer:
     def descend(
         self, plan: Plan, scratch: Scratch, x: Vector, chosen: Chosen, gradient: Vector, dx: Vector | None, step: float
     ) -> None:
-        """weights ← weights − step · gradient, without a gradient in memory; dx ← the gradient by the input."""
+        """weights ← weights − step · gradient, without storing the gradient; dx ← the gradient by the input."""
         bias, into = self._bias if self.registers.block.bias else NOTHING, NOTHING if dx is None else dx
         done = loops.descend(x, plan.pixels, plan.places, gradient, chosen, self._rows, into, self._bias_gradient, bias,
                              np.float32(step), self._arranged, scratch.scales, scratch.offsets, scratch.ends,
@@ -119,7 +119,7 @@ def convolution_gradients(
     bias: torch.Tensor | None,
     wanted: tuple[bool, bool, bool],
 ) -> Any:
-    """Those by input, weight and bias of a convolution, by torch."""
+    """The gradients of a convolution by input, weight and bias, computed by torch."""
     stride, padding, one = [block.stride] * 2, [block.padding] * 2, [1, 1]
     sizes = None if bias is None else [block.outputs]
     function = torch.ops.aten.convolution_backward
@@ -127,7 +127,7 @@ def convolution_gradients(
 
 
 def by_torch(block: Block, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """What the block makes of x, by torch's operators."""
+    """The block's output for x, computed by torch's operators."""
     y = conv2d(x, weight, bias, block.stride, block.padding)
     y = max_pool2d(y, block.pool) if block.pool > 1 else y
     return relu(y) if block.relu else y

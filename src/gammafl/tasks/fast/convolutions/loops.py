@@ -1,11 +1,11 @@
 """Convolution with ReLU and max-pooling, forward and backward, for a batch of images.
 
-An image is [height, width, channels] with its margin of zeros. A *pixel* is one of the convolution's output, given by
-where its part of the input begins; a *window* is the pixels that max-pooling takes the largest of, one pixel where
-there is no pooling. `pixels` has those of a window side by side, `places` says where a window's result belongs.
+An image is [height, width, channels] with a margin of zeros. A *pixel* is a pixel of the convolution's output, given by
+the start of its part of the input. A *window* holds the pixels of which max-pooling takes the largest; without pooling,
+it is one pixel. `pixels` has the pixels of a window next to each other; `places` tells where a window's result goes.
 
-Backward, only numbers that count are multiplied: after ReLU and pooling most of the gradient is zero. `chosen` says for
-each window and channel which pixel was the largest, or that the ReLU let nothing through.
+The backward pass multiplies only numbers that are not zero: after ReLU and pooling, most of the gradient is zero.
+`chosen` tells for each window and channel which pixel was the largest, or that the ReLU blocked all of them.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ from gammafl.tasks.fast.convolutions.microkernels import DEAD, gather, hits, poo
 compiled = compiled_with(microkernels)
 
 APART = 17
-"""Entries between the ends of two lists: with a power of two, all lists would want the same lines of the cache."""
+"""Entries between the ends of two lists. With a power of two, all lists would compete for the same cache lines."""
 NO_CLASS = -1.0
 INFINITY = np.uint32(0x7F800000)
 
@@ -29,9 +29,9 @@ INFINITY = np.uint32(0x7F800000)
 def forward(x: Any, pixels: Any, places: Any, w: Any, bias: Any, tmp: Any, out: Any, chosen: Any, rows: int, row: int,
             reach: int, channels: int, window: int, tiles: int, relu: bool, lanes: int, count: int,
             wide: Any, narrow: Any, one: Any) -> None:  # fmt: skip
-    """out ← the windows' results; chosen too, if it has room.
+    """out ← the windows' results; `chosen` is set too, if it is not empty.
 
-    A turn takes `tiles` tiles of `count` pixels each, which are whole windows; their sums are in `tmp`.
+    One iteration computes `tiles` tiles of `count` pixels each, which are whole windows; their sums are in `tmp`.
     """
     padded, windows, keep = bias.size, places.size, chosen.size > 0
     taken = tiles * count // window
@@ -59,7 +59,7 @@ def forward(x: Any, pixels: Any, places: Any, w: Any, bias: Any, tmp: Any, out: 
 
 @compiled
 def finite(numbers: Any) -> Any:
-    """Whether neither infinity nor NaN is among the numbers."""
+    """Whether all numbers are finite."""
     largest, bits = np.uint32(0), numbers.view(np.uint32)
     for i in range(bits.size):
         largest = max(largest, np.uint32(bits[i] & MAGNITUDE))
@@ -68,7 +68,7 @@ def finite(numbers: Any) -> Any:
 
 @compiled
 def share_that_counts(places: Any, g: Any, chosen: Any, channels: int, padded: int, lanes: int, one: Any) -> Any:
-    """How much of the gradient is neither zero nor stopped by the ReLU."""
+    """The share of the gradient that is neither zero nor blocked by the ReLU."""
     count = np.uint64(0)
     for i in range(places.size):
         for c in range(0, channels, lanes):
@@ -81,9 +81,9 @@ def share_that_counts(places: Any, g: Any, chosen: Any, channels: int, padded: i
 def _list_by_channel(pixels: Any, places: Any, g: Any, chosen: Any, factor: Any, start: int, end: int, channels: int,
                      padded: int, window: int, room: int, scales: Any, offsets: Any, ends: Any, totals: Any, lanes: int,
                      one: Any) -> None:  # fmt: skip
-    """For each channel: those of the windows from `start` to `end` whose gradient counts, and the total of it.
+    """For each channel, lists the windows from `start` to `end` with a gradient that is not zero, and adds it up.
 
-    The lists are `room` apart. Indices are unsigned, which spares the test for negative ones.
+    The lists are `room` apart. Indices are unsigned, which avoids a test for negative ones.
     """
     for c in range(np.uint64(channels)):
         ends[c] = c * np.uint64(room)
@@ -106,7 +106,7 @@ def _list_by_channel(pixels: Any, places: Any, g: Any, chosen: Any, factor: Any,
 @compiled
 def _list_by_pixel(places: Any, g: Any, chosen: Any, start: int, end: int, channels: int, padded: int, window: int,
                    apart: int, scales: Any, offsets: Any, ends: Any, lanes: int, one: Any) -> None:  # fmt: skip
-    """For each pixel of the windows from `start` to `end`: the channels whose gradient counts there."""
+    """For each pixel of the windows from `start` to `end`, lists the channels with a gradient that is not zero."""
     n, of_channel = np.uint64(0), np.uint64(apart)
     for i in range(start, end):
         for p in range(window):
@@ -132,8 +132,8 @@ def backward(x: Any, pixels: Any, places: Any, g: Any, chosen: Any, w: Any, dx: 
     `w` and `to`, which may be the same, are [channels][rows][line], zero beyond `reach`. `group` windows are done at a
     time.
 
-    Returns False, and does nothing, where a number is not finite, whose product with zero is not zero; and where more
-    of the gradient counts than `most`, so that leaving out the rest does not pay.
+    Returns False, and does nothing, if a number is not finite, since its product with zero is not zero; or if more than
+    `most` of the gradient is not zero, since skipping the rest would not be faster.
     """
     if most < 1 and share_that_counts(places, g, chosen, channels, padded, lanes, one) > most:
         return False
@@ -176,9 +176,9 @@ def backward(x: Any, pixels: Any, places: Any, g: Any, chosen: Any, w: Any, dx: 
 
 @compiled
 def arranged(w: Any, rows: int, reach: int, line: int, padded: int, lanes: int, to: Any, one: Any) -> None:
-    """to ← [channels][rows][line] as the forward pass wants it: blocks of one or two vectors of channels.
+    """to ← [channels][rows][line] in the order for the forward pass: blocks of one or two vectors of channels.
 
-    A square of lanes × lanes numbers at a time; what is written beyond a row's end, the next row overwrites.
+    It works on squares of lanes × lanes numbers. The next row overwrites numbers written after a row's end.
     """
     channel = 0
     while channel < padded:
@@ -197,7 +197,7 @@ def descend(x: Any, pixels: Any, places: Any, g: Any, chosen: Any, w: Any, dx: A
             stepsize: Any, arranged_w: Any, scales: Any, offsets: Any, ends: Any, rows: int, row: int, reach: int,
             line: int, channels: int, padded: int, window: int, group: int, at_once: int, width: int, most: float,
             lanes: int, shape: Any, single: Any, one: Any) -> Any:  # fmt: skip
-    """A step of a layer: `backward` straight into the weights, `bias` too if it has room, and all arranged anew."""
+    """A step of a layer: `backward` directly into the weights, and into `bias` if not empty; then rearranges all."""
     done = backward(x, pixels, places, g, chosen, w, dx, w, totals, -stepsize, scales, offsets, ends, rows, row, reach,
                     line, channels, padded, window, group, at_once, width, most, lanes, shape, single, one)  # fmt: skip
     if done:
@@ -216,7 +216,7 @@ def take_weights(weights: Any, channels: int, inputs: int, rows: int, columns: i
             for j in range(columns):
                 source = weights[(c * inputs * rows + k) * columns + j :]
                 target = to[(c * rows + k) * line + j * inputs :]
-                if pixels == ONE:  # neighbours stay neighbours, and several are done at a time
+                if pixels == ONE:  # neighbours stay neighbours, so the compiler vectorises this
                     for i in range(np.uint64(inputs)):
                         target[i] = source[i]
                 else:
@@ -247,7 +247,7 @@ def subtract_weights(
 def cross_entropy(outputs: Any, targets: Any, slopes: Any) -> Any:
     """The mean over samples of −log softmax(outputs)[target], and slopes ← its gradient.
 
-    `NO_CLASS` if a target is none.
+    `NO_CLASS` if a target is not a class.
     """
     samples, classes = outputs.shape
     total = 0.0

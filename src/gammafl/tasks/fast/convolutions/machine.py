@@ -1,4 +1,4 @@
-"""How wide the processor's vectors are, as the compiler sees it."""
+"""The width of the processor's vectors, as the compiler knows it."""
 
 import os
 from dataclasses import dataclass
@@ -9,28 +9,28 @@ from llvmlite import binding
 
 @dataclass(frozen=True)
 class Vectors:
-    """float32 numbers in a vector, and how many registers for vectors there are."""
+    """The float32 numbers in a vector, and the number of vector registers."""
 
     lanes: int
     registers: int
 
     @property
     def pixels(self) -> int:
-        """Pixels whose sums, two vectors each, are in registers at a time, beside three other vectors."""
+        """How many pixels' sums, two vectors each, fit into the registers together with three other vectors."""
         return 12 if self.registers >= 32 else 6
 
     @property
     def sums(self) -> int:
-        """Vectors of sums of a gradient at a time."""
+        """How many vectors of a gradient's sums are in registers at a time."""
         return 24 if self.registers >= 32 else 12
 
 
 @cache
 def vectors() -> Vectors | None:
-    """Those of this machine; None where it has no fused multiply-add on vectors.
+    """The vectors of this machine; None if it has no fused multiply-add for vectors.
 
-    numba's own settings count: NUMBA_CPU_NAME=generic compiles for any processor, and NUMBA_CPU_FEATURES says which
-    features there are.
+    It uses numba's own settings: NUMBA_CPU_NAME=generic compiles for any processor, and NUMBA_CPU_FEATURES sets the
+    features.
     """
     if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
         return None
@@ -45,7 +45,7 @@ def vectors() -> Vectors | None:
 
 
 def widest(features: set[str], triple: str) -> Vectors | None:
-    """Of a processor with these features, by LLVM's names."""
+    """The vectors of a processor with these features, in LLVM's names."""
     if triple.startswith(("aarch64", "arm64")):
         return Vectors(4, 32)  # every such processor has NEON
     if "avx512f" in features:

@@ -1,8 +1,8 @@
-"""The innermost loops of convolutions, written as LLVM code: their sums stay in vector registers.
+"""The innermost loops of convolutions, written as LLVM code, so that their sums stay in vector registers.
 
-A compiler of loops does not keep 24 vectors of sums in registers by itself. So the few innermost loops are emitted here
-for fixed numbers of lanes and registers, and everything around them is plain numba (`loops.py`). Each sum is taken by
-itself, in the order of the indices and with fused multiply-adds: it does not depend on lanes or registers.
+A compiler does not keep 24 vectors of sums in registers by itself. So the few innermost loops are emitted here for
+fixed numbers of lanes and registers, and all code around them is plain numba (`loops.py`). Each sum is computed
+separately, in the order of the indices and with fused multiply-adds: it does not depend on lanes or registers.
 
 Arrays are one-dimensional, contiguous float32 unless said otherwise; nothing here checks a bound (`plan.py` does).
 """
@@ -18,11 +18,11 @@ from numba.extending import NativeValue, intrinsic, register_model, unbox
 
 INDEX, FLOAT, WORD, BYTE = ir.IntType(64), ir.FloatType(), ir.IntType(32), ir.IntType(8)
 DEAD = 255
-"""Instead of a place in a window: the ReLU let nothing through."""
+"""Stands for a pixel of a window: the ReLU blocked all of them."""
 
 
 class FixedType(types.Type):
-    """The type of `Fixed`: code is compiled for each."""
+    """The type of a `Fixed`: code is compiled for each type."""
 
     def __init__(self, numbers: tuple[int, ...]) -> None:
         self.numbers = numbers
@@ -30,7 +30,7 @@ class FixedType(types.Type):
 
 
 class Fixed:
-    """Whole numbers that code is compiled for, as an argument of compiled functions."""
+    """Constant whole numbers as an argument of compiled functions: code is compiled for these numbers."""
 
     def __init__(self, *numbers: int) -> None:
         self._numba_type_ = FixedType(numbers)
@@ -45,7 +45,7 @@ def _unbox_fixed(kind: Any, value: Any, c: Any) -> NativeValue:
 
 
 class Emitter:
-    """Code on vectors of so many lanes, at the place where `builder` stands."""
+    """Emits code for vectors of `lanes` lanes, at the position of `builder`."""
 
     def __init__(self, context: Any, builder: Any, signature: Any, arguments: Any, lanes: int) -> None:
         self.builder = builder
@@ -57,7 +57,7 @@ class Emitter:
         ]
 
     def sums(self, count: int) -> list[Any]:
-        """Variables for so many vectors, which become registers."""
+        """Variables for `count` vectors, which become registers."""
         return [cgutils.alloca_once(self.builder, self.vector) for _ in range(count)]
 
     def constant(self, number: float, kind: Any = None) -> Any:
@@ -65,7 +65,7 @@ class Emitter:
         return ir.Constant(ir.VectorType(kind or FLOAT, self.lanes), [number] * self.lanes)
 
     def at(self, pointer: Any, *indices: Any) -> Any:
-        """The address so many elements further."""
+        """The address of an element after `pointer`."""
         for index in indices:
             pointer = self.builder.gep(pointer, [index if isinstance(index, ir.Value) else ir.Constant(INDEX, index)])
         return pointer
@@ -231,7 +231,7 @@ def _pool(context: Any, values: Any, at: Any, step: Any, window: Any, relu: Any,
 
 
 def _hits(context: Any, g: Any, at: Any, chosen: Any, place: Any, wanted: Any, count: Any, shape: Any) -> Any:
-    """Which of the first `count` channels of a vector count, as the bits of a word.
+    """Which of the first `count` channels of a vector have a gradient, as the bits of a word.
 
     For `shape` = (lanes,): bit c is set if g[at + c] is not zero and chosen[place + c] is `wanted`, or for a wanted
     `DEAD` anything else.
@@ -264,7 +264,7 @@ def _transpose(context: Any, m: Any, at: Any, line: Any, out: Any, to: Any, widt
         times = [ir.Constant(INDEX, i) for i in range(lanes)]
         vectors = [emit.load(emit.at(m, at, builder.mul(line, i))) for i in times]
         half = lanes // 2
-        for _ in range(half.bit_length()):  # the first and the second half are shuffled like cards, log2(lanes) times
+        for _ in range(half.bit_length()):  # interleaves the first and the second half, log2(lanes) times
             pairs = [emit.shuffled(vectors[j], vectors[j + half]) for j in range(half)]
             vectors = [vector for pair in pairs for vector in pair]
         for vector, i in zip(vectors, times, strict=True):

@@ -1,4 +1,4 @@
-"""The geometry of a convolution with ReLU and pooling: where everything lies, and that nothing lies outside."""
+"""The geometry of a convolution with ReLU and pooling: all positions, and a proof that they are inside the arrays."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,12 +17,12 @@ from gammafl.tasks.fast.convolutions.microkernels import Fixed
 Table = NDArray[np.int32]
 Chosen = NDArray[np.uint8]
 CACHE = 16384
-"""float32 numbers of the input that are worked on at a time; they stay in the nearest caches."""
+"""How many float32 numbers of the input are used at a time, so that they stay in the nearest caches."""
 AT_ONCE = 25
-"""Images that go through blocks at a time where nothing is kept of them: they stay in the cache."""
+"""How many images go through blocks at a time if nothing of them is kept, so that they stay in the cache."""
 MOST = 0.6
-"""Share of a convolution's gradient that is not zero, from which on the way back is torch's: leaving out the rest saves
-less than lists cost."""
+"""If a larger share of a convolution's gradient is not zero, torch does the backward pass: skipping zeros would save
+less time than the lists cost."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Block:
 
     @property
     def most(self) -> float:
-        """How much of the gradient may count; 1 where torch would not be faster anyway."""
+        """The largest share of the gradient that may be other than zero; 1 if torch is never faster."""
         return 1.0 if self.pool > 1 or self.rows * self.columns == 1 else MOST
 
     def followed_by(self, relu: bool, pool: int) -> "Block":
@@ -49,7 +49,7 @@ class Block:
 
     @property
     def reach(self) -> int:
-        """Numbers that lie side by side in a row of the input and belong to one pixel of the output."""
+        """How many neighbouring numbers in a row of the input belong to one pixel of the output."""
         return self.columns * self.inputs
 
     @property
@@ -57,7 +57,7 @@ class Block:
         return self.pool**2
 
     def result(self, height: int, width: int) -> tuple[int, int]:
-        """Height and width of what comes out of images of this size; not positive if nothing does."""
+        """The height and width of the output for images of this size; not positive if there is none."""
         pixels = ((size + 2 * self.padding - kernel) // self.stride + 1
                   for size, kernel in ((height, self.rows), (width, self.columns)))  # fmt: skip
         high, wide = (max(0, count) // self.pool for count in pixels)
@@ -66,7 +66,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Images:
-    """Where images lie in a one-dimensional array: [count][height][width][channels] with a margin around each."""
+    """Images in a one-dimensional array: [count][height][width][channels] with a margin around each."""
 
     count: int
     height: int
@@ -84,7 +84,7 @@ class Images:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """With the margin."""
+        """The shape with the margin."""
         return self.count, self.height + 2 * self.margin, self.width + 2 * self.margin, self.channels
 
     def inner(self, array: Vector) -> torch.Tensor:
@@ -93,31 +93,31 @@ class Images:
         return images[:, :, self.margin : self.margin + self.height, self.margin : self.margin + self.width]
 
     def starts(self) -> Table:
-        """Where each pixel begins, image by image and row by row."""
+        """The start of each pixel, image by image and row by row."""
         inner = slice(self.margin, -self.margin or None)
         return np.arange(self.size).reshape(self.shape)[:, inner, inner, 0].astype(np.int32).reshape(-1)
 
 
 @dataclass(frozen=True)
 class Registers:
-    """How a block's sums are shared out over the registers, and how far its weights are padded with zeros."""
+    """How a block's sums are divided among the registers, and how many zeros fill up its weights."""
 
     block: Block
     vectors: Vectors
 
     @cached_property
     def padded(self) -> int:
-        """Output channels, as whole vectors."""
+        """The output channels, filled up to whole vectors."""
         return -(-self.block.outputs // self.vectors.lanes) * self.vectors.lanes
 
     @cached_property
     def pixels(self) -> int:
-        """Pixels of a tile. Those of 1×1 kernels, of which linear layers are some, are samples: often 8 of them."""
+        """The pixels of a tile. For 1×1 kernels, such as linear layers, the pixels are samples: often 8."""
         return min(8, self.vectors.pixels) if self.block.rows * self.block.columns == 1 else self.vectors.pixels
 
     @cached_property
     def tiles(self) -> int:
-        """Tiles of pixels that are whole windows."""
+        """How many tiles of pixels make whole windows."""
         return lcm(self.pixels, self.block.window) // self.pixels
 
     @cached_property
@@ -132,12 +132,12 @@ class Registers:
 
     @cached_property
     def width(self) -> int:
-        """Numbers of a row whose gradients are in registers at a time."""
+        """How many numbers of a row have their gradients in registers at a time."""
         return self.gathered[1] * self.vectors.lanes
 
     @cached_property
     def line(self) -> int:
-        """`reach` in whole widths."""
+        """`reach` filled up to whole widths."""
         return -(-self.block.reach // self.width) * self.width
 
     @cached_property
@@ -147,13 +147,13 @@ class Registers:
 
     @cached_property
     def for_gradients(self) -> tuple[Fixed, Fixed]:
-        """By weights; and by the input, row by row, so that the order of its sums is the same for all vectors."""
+        """For gradients by weights; and by the input, row by row, so that its sums have one order for all vectors."""
         rows, vectors = self.gathered
         return Fixed(self.vectors.lanes, rows, vectors), Fixed(self.vectors.lanes, 1, vectors)
 
 
 class Plan:
-    """A block on a batch of images that lie as `source` says; the results lie as `target` says."""
+    """A block on a batch of images, with the positions of `source`; `target` has the positions of the results."""
 
     def __init__(self, registers: Registers, source: Images, margin_of_target: int = 0) -> None:
         block = registers.block
@@ -165,26 +165,26 @@ class Plan:
         self.pixels = _pixels(block, source, height, width, registers.pixels)
         of_image = height * width
         self.group = of_image * max(1, min(source.count, CACHE * source.count // source.size))
-        """Windows of as many images as fit into the caches."""
+        """The number of windows in as many images as fit into the caches."""
         self._prove_bounds()
 
     @cached_property
     def for_forward(self) -> tuple[Any, ...]:
-        """The numbers that `loops.forward` wants to know."""
+        """The numeric arguments of `loops.forward`."""
         block, registers = self.registers.block, self.registers
         numbers = block.rows, self.source.row, block.reach, block.outputs, block.window, registers.tiles
         return *numbers, block.relu, registers.vectors.lanes, registers.pixels, *registers.for_tiles
 
     @cached_property
     def for_backward(self) -> tuple[Any, ...]:
-        """The numbers that `loops.backward` wants to know."""
+        """The numeric arguments of `loops.backward`."""
         block, registers = self.registers.block, self.registers
         sizes = block.rows, self.source.row, block.reach, registers.line, block.outputs, registers.padded, block.window
         at_once = self.group, registers.gathered[0], registers.width, block.most, registers.vectors.lanes
         return *sizes, *at_once, *registers.for_gradients, registers.for_tiles[2]
 
     def source_room(self) -> Vector:
-        """For the images, or their gradients."""
+        """An array for the images, or for their gradients."""
         return room(self.source.size, self.guard)
 
     def target_room(self) -> Vector:
@@ -194,17 +194,17 @@ class Plan:
         return room(len(self.places) * self.registers.padded, kind=np.uint8)
 
     def of_channels(self, chosen: Chosen) -> torch.Tensor:
-        """What is noted for each window, in torch's shape: [count, channels, height, width]."""
+        """`chosen` for each window, in torch's shape: [count, channels, height, width]."""
         shape = self.target.count, self.target.height, self.target.width, self.registers.padded
         return torch.from_numpy(chosen).view(shape)[..., : self.target.channels].permute(0, 3, 1, 2)
 
     @property
     def guard(self) -> int:
-        """How many numbers after an array of images may be read, or written as they were."""
+        """How many numbers after an array of images may be read, or overwritten with the same values."""
         return self.registers.line + self.registers.vectors.lanes
 
     def _prove_bounds(self) -> None:
-        """The furthest that any loop reads or writes is inside, so that the loops need not look."""
+        """Proves that all loops read and write inside their arrays, so that they need not check it."""
         block, registers = self.registers.block, self.registers
         last = int(self.pixels.max()) + (block.rows - 1) * self.source.row
         _must(last + block.reach <= self.source.size)
@@ -222,7 +222,7 @@ def _must(holds: bool) -> None:
 
 
 def _pixels(block: Block, source: Images, height: int, width: int, at_once: int) -> Table:
-    """Where the part of the input begins that each pixel of each window is made of, and some more of the last."""
+    """The start of each pixel's part of the input, window by window; the last one is repeated a few times."""
     image, row, column = (np.arange(n) for n in (source.count, height * block.pool, width * block.pool))
     _, high, wide, channels = source.shape
     start = ((image[:, None, None] * high + block.stride * row[:, None]) * wide + block.stride * column) * channels
@@ -231,14 +231,14 @@ def _pixels(block: Block, source: Images, height: int, width: int, at_once: int)
 
 
 def room(size: int, guard: int = 0, kind: Any = np.float32) -> Any:
-    """Zeros that begin with a cache line, with a guard after them."""
+    """Zeros that start at a cache line, followed by a guard."""
     raw = np.zeros((size + guard) * np.dtype(kind).itemsize + 64, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start : start + (size + guard) * np.dtype(kind).itemsize].view(kind)
 
 
 class Scratch:
-    """What a block works with while it is at it."""
+    """The working memory of a block."""
 
     def __init__(self, plan: Plan) -> None:
         block, registers = plan.registers.block, plan.registers

@@ -1,4 +1,4 @@
-"""Which layers of a module are blocks of a convolution, a ReLU and a max-pooling that compiled loops can do."""
+"""Finds blocks of a convolution, a ReLU and a max-pooling in a module that compiled loops can compute."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from torch import nn
 from gammafl.tasks.fast.convolutions.plan import Block
 
 ENOUGH = 16
-"""Numbers in a row of a kernel."""
+"""The least numbers in a row of a kernel for which compiled loops are used."""
 LARGEST_WINDOW = 64
-"""Pixels of a pooling window; its numbers must fit into a byte."""
+"""The most pixels of a pooling window, whose indices must fit into a byte."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A block, the convolution that has its weights, and how many layers it is."""
+    """A block, the convolution with its weights, and its number of layers."""
 
     block: Block
     convolution: nn.Conv2d
@@ -26,20 +26,20 @@ class Found:
 
 @dataclass(frozen=True)
 class Parts:
-    """A module that is blocks, Flatten, and linear layers, with a ReLU after them or not."""
+    """A module of blocks, Flatten, and linear layers, with or without a ReLU after them."""
 
     blocks: tuple[Found, ...]
     linear: tuple[tuple[nn.Linear, bool], ...]
 
 
 def is_plain(layer: nn.Module, kind: type[nn.Module]) -> bool:
-    """Of that very kind, with a forward pass of that kind and nobody looking at what passes through."""
+    """Whether the layer is exactly of this class, with the class's own forward pass and without hooks."""
     hooks = layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks
     return type(layer) is kind and not any(hooks) and "forward" not in layer.__dict__
 
 
 def block_of(layer: nn.Module) -> Block | None:
-    """A convolution by itself."""
+    """A single convolution as a block."""
     if not is_plain(layer, nn.Conv2d):
         return None
     assert isinstance(layer, nn.Conv2d)
@@ -85,7 +85,7 @@ def block_at(layers: Sequence[nn.Module]) -> Found | None:
 
 
 def _pooling(layer: nn.Module) -> int:
-    """The side of the squares that it takes the largest of, without overlap or margin; 0 for anything else."""
+    """The side of the squares of a max-pooling without overlap or margin; 0 for any other layer."""
     if not is_plain(layer, nn.MaxPool2d):
         return 0
     assert isinstance(layer, nn.MaxPool2d)
@@ -99,7 +99,7 @@ def _pooling(layer: nn.Module) -> int:
 
 
 def parts_of(module: nn.Module) -> Parts | None:
-    """The parts of a `Sequential`, nested or not, all of which is trained; None for any other module."""
+    """The parts of a `Sequential`, nested or not, whose parameters are all trained; None for any other module."""
     layers = _layers(module)
     if layers is None or len(set(map(id, layers))) < len(layers):
         return None
@@ -118,7 +118,7 @@ def parts_of(module: nn.Module) -> Parts | None:
 
 
 def _layers(module: nn.Module) -> list[nn.Module] | None:
-    """The layers of nested `Sequential`s, one after the other."""
+    """The layers of nested `Sequential`s as one list."""
     if type(module) is not nn.Sequential:
         return [module]
     if not is_plain(module, nn.Sequential):
@@ -128,7 +128,7 @@ def _layers(module: nn.Module) -> list[nn.Module] | None:
 
 
 def _linear(layers: Sequence[nn.Module]) -> tuple[tuple[nn.Linear, bool], ...] | None:
-    """Linear layers, and whether a ReLU follows each; None if there is anything else."""
+    """(linear layer, whether a ReLU follows) for each; None if there is any other layer."""
     found: list[tuple[nn.Linear, bool]] = []
     for layer in layers:
         if is_plain(layer, nn.Linear) and layer.weight.dtype == torch.float32:
