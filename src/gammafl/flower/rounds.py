@@ -19,7 +19,7 @@ from gammafl.federated.server_exchange import Arrival
 from gammafl.files.disk_errors import storing
 from gammafl.files.reading import Count, Facts, checked
 from gammafl.flower.aggregation import can_subtract, subtract
-from gammafl.flower.arrays import same_data
+from gammafl.flower.arrays import kept, same_data
 from gammafl.flower.incoming import Incoming
 from gammafl.flower.messages import KEY, Notice, kind_of
 from gammafl.flower.metrics import printable
@@ -185,7 +185,7 @@ class Rounds:
         self._left = {int(arrival.address): arrival for arrival in all_arrivals if arrival.address not in taken}
         closed = self._close(counted)
         if arrays is not None:
-            self.made = arrays
+            self.made = kept(arrays)
             training.move(arrays)
             self._average_with(arrays)
         return arrays, self._metrics(metrics, counted, closed)

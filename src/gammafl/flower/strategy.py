@@ -326,7 +326,9 @@ class Compressed(Strategy):
 
     def epsilon(self) -> float | None:
         """ε at `privacy.delta` of a client that was asked in every round so far; None without privacy."""
-        return self.training.exchange.epsilon()
+        if self.training.begun:
+            return self.training.exchange.epsilon()
+        return None if self.privacy is None else self.privacy.epsilon(rounds=0)
 
     @property
     def averaged_arrays(self) -> ArrayRecord | None:
