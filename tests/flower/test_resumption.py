@@ -115,7 +115,8 @@ def test_a_server_that_dies_anywhere_ends_with_the_same_model(way: str, tmp_path
     same_but(chosen.history, alone.history)
     if WAYS[way].get("averaging"):
         np.testing.assert_array_equal(vector_of(chosen.averaged_arrays), vector_of(alone.averaged_arrays))
-    assert {**result.train_metrics_clientapp}.keys() == {*range(1, ROUNDS + 1)}
+    assert [*result.train_metrics_clientapp] == [*range(1, ROUNDS + 1)]
+    assert [*result.evaluate_metrics_serverapp] == [*range(ROUNDS + 1)], "in order, also after a restart"
     assert result.evaluate_metrics_serverapp == expected.evaluate_metrics_serverapp
     assert result.evaluate_metrics_clientapp == expected.evaluate_metrics_clientapp
 

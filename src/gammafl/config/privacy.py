@@ -11,6 +11,10 @@ from gammafl.core.errors import not_installed, require
 from gammafl.core.inputs import is_number
 
 
+LEAST_NOISE = 1e-140
+"""ε grows as T/z². With less noise no float holds it, and the accountant's answer is wrong or none."""
+
+
 @dataclass(frozen=True)
 class Privacy:
     """Each upload is at most `clip` long, and the sum of a round's uploads gets Gaussian noise.
@@ -33,6 +37,9 @@ class Privacy:
             positive = is_number(value) and 0 < value < math.inf
             require(positive, f"privacy: {name} must be a positive number, got {value!r}")
             object.__setattr__(self, name, float(value))
+        require(
+            self.noise >= LEAST_NOISE, f"privacy: noise must be at least {LEAST_NOISE}, or ε is no number: {self.noise}"
+        )
         require(
             is_number(self.delta) and 0 < self.delta < 1,
             f"privacy: delta must be a number between 0 and 1, such as 1e-5; got {self.delta!r}",

@@ -194,7 +194,9 @@ class Resumption:
         if isinstance(result, Result):
             for name, by_round in self.metrics.items():
                 there = getattr(result, name)
-                there.update({number: by_round[number] for number in sorted(by_round.keys() - there.keys())})
+                together = sorted({**by_round, **there}.items())
+                there.clear()
+                there.update(together)  # in the order of rounds, as without a restart
 
     # --- the disk -----------------------------------------------------------------------------------------
 
