@@ -401,6 +401,7 @@ def begin(folder: Path, rounds: int = 2, **settings: Any) -> Result:
         ({"rounds": 3}, "rounds"),
         ({"local_steps": 5}, "local_steps"),
         ({"downlink": "changes"}, "downlink"),
+        ({"whole": ["a.bias"]}, "whole"),
     ],
 )
 def test_another_training_does_not_go_on_from_this_one(changed: dict[str, Any], named: str, tmp_path: Path) -> None:

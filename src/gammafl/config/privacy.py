@@ -7,9 +7,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from gammafl.core.errors import not_installed, require
 from gammafl.core.inputs import is_number
-
 
 LEAST_NOISE = 1e-140
 """ε grows as T/z². With less noise no float holds it, and the accountant's answer is wrong or none."""
@@ -58,7 +59,8 @@ class Privacy:
         if not rounds:
             return 0.0
         together = self.noise / math.sqrt(rounds)  # so many Gaussian mechanisms are one with less noise
-        return float(require_accountant().get_epsilon_gaussian(together, self.delta))
+        with np.errstate(all="ignore"):  # on its way to a large ε, it takes logarithms of 0
+            return float(require_accountant().get_epsilon_gaussian(together, self.delta))
 
     @classmethod
     def within(cls, epsilon: float, rounds: int, clip: float, delta: float = 1e-5) -> "Privacy":

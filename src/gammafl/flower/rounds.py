@@ -5,7 +5,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from flwr.app import ArrayRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp.strategy import Strategy
@@ -17,6 +17,7 @@ from gammafl.federated import server
 from gammafl.federated.server import Averaging, ServerState
 from gammafl.federated.server_exchange import Arrival
 from gammafl.files.disk_errors import storing
+from gammafl.files.private_files import PUBLIC_FILE
 from gammafl.files.reading import Count, Facts, checked
 from gammafl.flower.aggregation import can_subtract, subtract
 from gammafl.flower.arrays import kept, same_data
@@ -28,6 +29,8 @@ from gammafl.flower.packing import Packer, unpack
 from gammafl.flower.training import OpenRound, Training
 
 LOG = logging.getLogger("flwr")
+
+NOT_WAITING = getattr(os, "O_NONBLOCK", 0)  # Windows has no such pipes
 
 MOST_FAILURES = 100
 """Different errors of clients that are remembered, for a training that comes to nothing."""
@@ -85,7 +88,7 @@ class Rounds:
         self._told = False
         """Whether the log has said what the way down costs."""
         if ledger is not None:
-            with storing(ledger, "start again", "choose another ledger"), ledger.open("a"):
+            with storing(ledger, "start again", "choose another ledger"), _appending(ledger):
                 pass
 
     def state(self, packer: Packer) -> dict[str, Any]:
@@ -294,7 +297,7 @@ class Rounds:
         if self.ledger is None:
             return
         try:
-            with self.ledger.open("a") as file:
+            with _appending(self.ledger) as file:
                 file.write(json.dumps(record) + "\n")
         except OSError as error:  # the model is worth more than its ledger
             LOG.warning("gammafl: the line of round %d could not be written: %s", record["round"], error)
@@ -328,6 +331,11 @@ class Rounds:
             notice.write(content)
             messages.append(Message(content, node, kind, ttl=seconds))
         return messages
+
+
+def _appending(ledger: Path) -> TextIO:
+    """The ledger, opened. A pipe that nobody reads is an error, and not waited for."""
+    return open(ledger, "a", opener=lambda path, flags: os.open(path, flags | NOT_WAITING, PUBLIC_FILE))
 
 
 def _ends_with(ledger: Path, size: int, history: Sequence[Mapping[str, Any]]) -> bool:

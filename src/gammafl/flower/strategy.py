@@ -277,6 +277,7 @@ class Compressed(Strategy):
             local_steps=self.local_steps,
             downlink=down,
             privacy=str(self.privacy),
+            whole=list(self.whole),
         )
 
     def _require_half(self) -> None:

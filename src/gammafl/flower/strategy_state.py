@@ -127,7 +127,7 @@ def _slots(owner: Any) -> set[str]:
 
 
 def _mangled(name: str, kind: type) -> str:
-    """What Python calls an attribute that is written as `name` in a class: one like `__this` has the class before it."""
+    """What Python calls an attribute that is written as `name` in a class: `__this` gets the name of the class."""
     private = name.startswith("__") and not name.endswith("__")
     return f"_{kind.__name__.lstrip('_')}{name}" if private else name
 
