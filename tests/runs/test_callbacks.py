@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -75,6 +76,24 @@ class StopsAfter(gf.Callback):
         return "it is enough" if round.round == self.number else None
 
 
+class Spoils(gf.Callback):
+    """Changes whatever it can get hold of."""
+
+    def on_round(self, round: gf.Round) -> str | None:
+        assert round.residual_of is not None
+        vectors = [
+            vector for upload in round.uploads.values() for vector in (upload.update.values, upload.update.indices)
+        ]
+        vectors += [*round.model().values(), *map(round.residual_of, round.uploads)]
+        for vector in vectors:
+            with suppress(ValueError):
+                vector[...] = 0
+        tables: Any = [round.refused, round.uploads, *([round.evaluation.values] if round.evaluation else [])]
+        for table in tables:
+            table.clear()
+        return None
+
+
 class BrokenError(Exception):
     pass
 
@@ -131,6 +150,13 @@ def test_callbacks_change_no_byte_whatever_they_do(heard: tuple[Hears, Any, Path
     summaries = [repeatable(json.loads((folder / "summary.json").read_text())) for folder in (path, whole)]
     assert summaries[0] == summaries[1]
     assert weights(result) == weights(simulated(whole))
+
+
+def test_what_callbacks_are_handed_is_not_the_runs_own() -> None:
+    spoilt, left_alone = simulated(None, callbacks=[Spoils()]), simulated(None)
+    assert weights(spoilt) == weights(left_alone)
+    assert [record.table() for record in spoilt.rounds] == [record.table() for record in left_alone.rounds]
+    assert any(record.refused for record in left_alone.rounds)
 
 
 def test_the_model_of_the_last_round_is_the_result() -> None:
