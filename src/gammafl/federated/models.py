@@ -117,7 +117,9 @@ def _parts(model: Any, layout: Layout) -> list[Any]:
 
 
 def _memory(tensor: Any) -> tuple[Any, ...] | None:
-    """Where a tensor lies; the same for tensors that are tied. None where that can't be told."""
+    """Where a tensor lies; the same for tensors that are tied. None where that can't be told, or it has no elements."""
+    if 0 in tensor.shape:
+        return None
     if isinstance(tensor, np.ndarray):
         return tensor.__array_interface__["data"][0], tensor.shape, tensor.strides
     try:
