@@ -1,6 +1,7 @@
 """Callbacks see what a run's ledger says, change nothing of it, and may end it early."""
 
 import json
+import math
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -324,6 +325,10 @@ def test_early_stopping_knows_which_way_is_better() -> None:
         ("loss", (3.0, 2.0, 1.0), False),
         ("accuracy", (0.5, 0.6, 0.7), False),
         ("accuracy", (0.7, 0.6, 0.5), True),
+        ("accuracy", (math.nan, 0.5, 0.6), False),
+        ("loss", (math.nan, 2.0, 1.0), False),
+        ("accuracy", (0.5, math.nan, math.nan), True),
+        ("accuracy", (math.nan, math.nan, math.nan), True),
     ):
         stopping = gf.EarlyStopping(name, patience=2)
         stopping.on_start(run)
@@ -362,6 +367,21 @@ def test_the_command_line_s_runs_have_the_same_callbacks(tmp_path: Path) -> None
     assert len(hears.rounds) == summary.rounds
     assert hears.run.settings["stepsize.kind"]
     assert hears.run.directory == tmp_path / "watched"
+
+
+class Says(gf.Callback):
+    def __init__(self, reason: str | None) -> None:
+        self.reason = reason
+
+    def on_start(self, run: gf.Run) -> str | None:
+        return self.reason
+
+
+@pytest.mark.parametrize(("reasons", "stopped"), [(["", None], None), ([None, ""], None), (["", "enough"], "enough")])
+def test_an_empty_reason_is_none_whoever_is_asked_first(reasons: list[str | None], stopped: str | None) -> None:
+    watch = Watch([Says(reason) for reason in reasons])
+    with watch.of(gf.Run("mine", "top-k", rounds=10, local_steps=5)):
+        assert watch.stopped == stopped
 
 
 def test_nothing_is_prepared_where_nobody_watches() -> None:

@@ -6,7 +6,7 @@
     on_end          once: the run is over, was stopped, or failed
 
 A callback changes no result. It may end the run early: what `on_start`, `on_round` or `on_evaluation` returns is the
-reason. Values that cost time are computed when a callback asks for them.
+reason; an empty text is none. Values that cost time are computed when a callback asks for them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -320,4 +320,4 @@ class Watch:
         if not isinstance(reason, Reason):
             name = type(callback).__name__
             raise InputError(f"a method of {name} returned {reason!r:.40}; to end the run, return the reason in words")
-        self.stopped = self.stopped or reason
+        self.stopped = self.stopped or reason or None
