@@ -22,7 +22,7 @@ from pydantic import Field
 
 from gammafl.core.errors import InputError
 from gammafl.core.sparse import SparseUpdate
-from gammafl.federated.limits import Limits, norm_of
+from gammafl.federated.limits import SMALLEST_NORM, Limits, norm_of
 from gammafl.federated.receipts import Address
 from gammafl.files.reading import Count, Facts, checked
 
@@ -38,9 +38,6 @@ in a round has no advantage."""
 
 WILD = 2.0
 """In the warm-up an upload may be so many times larger than later: who is refused by mistake only waits."""
-
-SMALLEST = 1e-30
-"""No bound is lower, or what is scaled down to it would be nothing in float32, and the bound would never grow again."""
 
 Size = Annotated[float, Field(ge=0)]
 
@@ -86,7 +83,7 @@ class LearntNorm:
         """What the norm of an upload may be in the open round; None where nothing is known, or none is asked for."""
         if self._factor is None or self._counted < WARM_UP or len(self._last) < VOICES:
             return None
-        return max(SMALLEST, self._factor * median(norm for _, norm in self._last.values()))
+        return max(SMALLEST_NORM, self._factor * median(norm for _, norm in self._last.values()))
 
     def within(self, limits: Limits) -> Limits:
         """`limits` of the open round."""
@@ -103,7 +100,7 @@ class LearntNorm:
         sent = list(norms.values())
         if len(sent) < VOICES:
             return {}
-        most = max(SMALLEST, WILD * self._factor * median(sent))
+        most = max(SMALLEST_NORM, WILD * self._factor * median(sent))
         return {
             address: f"an update of norm {norm:.3g} where the median of the round is {median(sent):.3g}"
             for address, norm in norms.items()
