@@ -18,6 +18,7 @@ from gammafl.core.arrays import Vector
 from gammafl.federated.server_exchange import ServerExchange
 from gammafl.files import tensor_files
 from gammafl.flower import checkpoint as checkpoints
+from gammafl.flower.resumption import METRICS
 from tests.flower.books import check_books
 from tests.flower.grid import InProcessGrid
 from tests.flower.problem import quadratic_app, strategy, to_record
@@ -440,6 +441,34 @@ def test_a_forged_checkpoint_is_refused_in_one_line(tmp_path: Path) -> None:
             tensor_files.replace(file, stored, forged)
             if (key, value) == ("average", None):
                 continue
+            with pytest.raises(gf.InputError, match=r"^[^\n]*can't be used[^\n]*$"):
+                begin(tmp_path)
+
+
+def test_a_forged_history_is_refused_before_anybody_adds_it_up(tmp_path: Path) -> None:
+    begin(tmp_path)
+    file = tmp_path / "server" / "server.safetensors"
+    facts, tensors = tensor_files.read(file)
+    stored, line = dict(tensors), facts["rounds"]["history"][0]
+    for key in line:
+        without = {name: value for name, value in line.items() if name != key}
+        for forged in (without, {**line, key: None}, {**line, key: -1}, {**line, key: [[]]}):
+            tensor_files.replace(file, stored, {**facts, "rounds": {**facts["rounds"], "history": [forged]}})
+            with pytest.raises(gf.InputError, match=r"^[^\n]*can't be used[^\n]*$"):
+                begin(tmp_path)
+
+
+@pytest.mark.parametrize("kind", METRICS)
+def test_forged_metrics_are_refused_in_one_line(kind: str, tmp_path: Path) -> None:
+    begin(tmp_path)
+    file = tmp_path / "server" / "server.safetensors"
+    facts, tensors = tensor_files.read(file)
+    stored, hooks = dict(tensors), facts["hooks"]
+    wrong: list[Any] = [1e308, None, [1], {"$": "dict", "items": [["x", None]]}, {"$": "dict", "items": [[1, 0.5]]}]
+    for value in wrong:
+        for name in (kind, "arrays"):
+            forged = {**hooks, "metrics": {**hooks["metrics"], name: value}}
+            tensor_files.replace(file, stored, {**facts, "hooks": forged})
             with pytest.raises(gf.InputError, match=r"^[^\n]*can't be used[^\n]*$"):
                 begin(tmp_path)
 

@@ -73,7 +73,8 @@ class Resumption:
                 if facts.done is not None:  # the first round begins anew, with the app's own config
                     self._configs[name].restore(*unpack(packed, tensors))
             for name, packed in facts.hooks["metrics"].items():
-                self.metrics[name] = unpack(packed, tensors)
+                self.metrics[name] = found = unpack(packed, tensors)
+                require(name in METRICS and _is_by_round(found), "its metrics are none")
         except UNUSABLE as error:
             raise unusable(self._checkpoint.file, error) from None
         self.done = self._aggregated = facts.done
@@ -217,6 +218,13 @@ class Resumption:
         }
         self._checkpoint.write(facts, packer)
         self._due = False
+
+
+def _is_by_round(metrics: Any) -> bool:
+    """Whether these are metrics of rounds, by the rounds' numbers."""
+    return isinstance(metrics, dict) and all(
+        isinstance(number, int) and isinstance(record, MetricRecord) for number, record in metrics.items()
+    )
 
 
 class Config:

@@ -5,10 +5,11 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Annotated, Any, TextIO
 
 from flwr.app import ArrayRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp.strategy import Strategy
+from pydantic import Field
 
 from gammafl.config.schema import NoAverage
 from gammafl.core.errors import InputError, require
@@ -38,6 +39,33 @@ MOST_FAILURES = 100
 
 ACCEPTED, REFUSED, UPLINK, KEPT = OURS = ("accepted-uploads", "refused-uploads", "uplink-bytes", "kept-fraction")
 """What we add to the strategy's metrics of a round."""
+
+
+AnyFloat = Annotated[float, Field(allow_inf_nan=True)]
+
+
+class RecordFacts(Facts):
+    """The record of a round, as it is stored and as the ledger has it."""
+
+    round: Count
+    iteration: Count
+    clients: list[str]
+    asked: Count
+    kept: Count
+    uplink_bytes: Count
+    downlink_bytes: Count
+    evaluation_bytes: Count
+    failed: Count
+    repeated: Count
+    without_model: Count
+    refused: dict[str, str]
+    view_distance: AnyFloat = 0.0
+    norm_limit: AnyFloat = 0.0
+    whole: Count = 0
+    whole_bytes: Count = 0
+    other_bytes: Count = 0
+    capped: Count = 0
+    warnings: list[str] = Field([])
 
 
 class RoundsFacts(Facts):
@@ -110,6 +138,8 @@ class Rounds:
     def restore(self, saved: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
         """The rounds that `state` was taken of."""
         facts = checked(RoundsFacts, saved)
+        for line in facts.history:
+            checked(RecordFacts, line)
         record = unpack(facts.arrays, tensors)
         require(isinstance(record, ArrayRecord), "its model is none")
         self.made = record
