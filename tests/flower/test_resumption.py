@@ -473,6 +473,20 @@ def test_forged_metrics_are_refused_in_one_line(kind: str, tmp_path: Path) -> No
                 begin(tmp_path)
 
 
+def test_a_forged_config_is_refused_in_one_line(tmp_path: Path) -> None:
+    begin(tmp_path)
+    file = tmp_path / "server" / "server.safetensors"
+    facts, tensors = tensor_files.read(file)
+    stored, hooks, none = dict(tensors), facts["hooks"], {"$": "set", "items": []}
+    wrong: list[Any] = [None, {"$": "dict", "items": [[0, 1.0]]}, {"$": "dict", "items": [["lr", None]]}]
+    for kind in hooks["configs"]:
+        for changed in wrong:
+            forged = {**hooks["configs"], kind: {"$": "tuple", "items": [changed, none]}}
+            tensor_files.replace(file, stored, {**facts, "hooks": {**hooks, "configs": forged}})
+            with pytest.raises(gf.InputError, match=r"^[^\n]*can't be used[^\n]*$"):
+                begin(tmp_path)
+
+
 @pytest.mark.parametrize("table", ["at", "last", "owners"])
 def test_forged_receipts_are_refused_in_one_line(table: str, tmp_path: Path) -> None:
     begin(tmp_path)

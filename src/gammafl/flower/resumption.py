@@ -257,4 +257,4 @@ class Config:
     def restore(self, changed: dict[str, Any], gone: set[str]) -> None:
         """What `changes` said before the restart."""
         require(isinstance(changed, dict) and isinstance(gone, set), "its configs are none")
-        self._restored, self._gone = changed, gone
+        self._restored, self._gone = dict(ConfigRecord(changed)), gone
