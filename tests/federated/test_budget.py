@@ -521,6 +521,7 @@ def test_anything_else_is_an_error_of_one_line(wrong: Any) -> None:
         ({2: "13 B/upload"}, "top-k", "no upload fits into 13 bytes"),
         ({9: "1 kB/upload"}, "top-k", "a budget for client 9, but there are 4"),
         ({"nobody": "1 kB/upload"}, "top-k", "budgets go by client"),
+        pytest.param({"9" * 5000: "1 kB/upload"}, "top-k", "budgets go by client", id="a number that int refuses"),
         ({1: "1 MB/run"}, "top-k", "for all clients"),
         (["1 kB/upload"], "top-k", "1 budgets for 4 clients"),
         ("1 MB/run", "fedavg", "use gamma-fedht, top-k or similar"),

@@ -261,6 +261,18 @@ def test_tied_tensors_are_one() -> None:
     torch.testing.assert_close(module.state_dict(), other.state_dict())
 
 
+def test_parts_without_elements_are_not_tied_wherever_they_lie() -> None:
+    """One side may hold its tensors in one vector, where empty parts begin at the same place."""
+    vector = np.zeros(6, np.float32)
+    model = {"a": vector[:3], "none": vector[3:3], "nor this": vector[3:3], "b": vector[3:]}
+    server = gf.Server("fedavg", SCHEDULE, like=model)
+    client = gf.Client("a", "fedavg", like={name: part.copy() for name, part in model.items()})
+    other = {name: part + 1 for name, part in model.items()}
+    server.accept("a", client.encode(model, other, server.offer("a")))
+    server.step(model)
+    np.testing.assert_array_equal(vector, 1)
+
+
 def read_only() -> Vector:
     array = np.zeros(2, np.float32)
     array.flags.writeable = False

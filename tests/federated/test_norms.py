@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import gammafl as gf
 from gammafl.config.layers import make_config
 from gammafl.config.schema import Faults
-from gammafl.federated.limits import Limits
-from gammafl.federated.norms import ENOUGH, ROUNDS, SMALLEST, VOICES, WARM_UP, WILD, LearntNorm
+from gammafl.federated.limits import SMALLEST_NORM, Limits
+from gammafl.federated.norms import ENOUGH, ROUNDS, VOICES, WARM_UP, WILD, LearntNorm
 from gammafl.runs.execute import execute
 from gammafl.tasks.registry import settings_of
 from tests.problems import METHODS, StoppedError, StoppingAt, plan_for
@@ -90,7 +90,7 @@ def test_empty_uploads_say_nothing_and_a_bound_is_never_zero() -> None:
     idle = {f"idle {i}": 0.0 for i in range(10)}
     assert learnt(*[{**idle, "a": 1.0, "b": 2.0, "c": 3.0}] * WARM_UP).bound == 8.0
     assert learnt(*[idle] * 50).bound is None
-    assert learnt(*[dict.fromkeys("abc", 1e-44)] * WARM_UP).bound == SMALLEST
+    assert learnt(*[dict.fromkeys("abc", 1e-44)] * WARM_UP).bound == SMALLEST_NORM
 
 
 def test_what_is_long_ago_is_forgotten_and_who_comes_last_in_a_round_has_no_advantage() -> None:

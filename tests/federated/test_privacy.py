@@ -17,6 +17,7 @@ import gammafl as gf
 from gammafl.config.budget import Budgets
 from gammafl.config.layers import make_config
 from gammafl.config.optimizers import server_optimizer
+from gammafl.config.privacy import LEAST_NOISE
 from gammafl.config.schema import Faults
 from gammafl.core.arrays import Vector
 from gammafl.core.levels import RunLevel
@@ -251,7 +252,10 @@ def test_the_simulator_refuses_the_same() -> None:
         plan_for(METHODS["top-k"], WithStatistics(), weights="normalized", privacy=PRIVACY)
 
 
-@pytest.mark.parametrize("bad", [{"clip": 0}, {"noise": 0}, {"noise": float("nan")}, {"clip": -1}, {"delta": 1.0}])
+@pytest.mark.parametrize(
+    "bad",
+    [{"clip": 0}, {"noise": 0}, {"noise": 1e-320}, {"noise": float("nan")}, {"clip": -1}, {"delta": 1.0}],
+)
 def test_settings_that_promise_nothing_are_refused(bad: dict[str, float]) -> None:
     with pytest.raises(gf.InputError, match="privacy: "):
         gf.Privacy(**{"clip": 1.0, "noise": 1.0, **bad})
@@ -291,6 +295,15 @@ def test_epsilon_is_the_one_that_can_be_derived_by_hand(noise: float, rounds: in
     assert math.isclose(delta_by_hand(epsilon, noise, rounds), delta, rel_tol=1e-6)
     rho = rounds / (2 * noise**2)
     assert epsilon <= rho + 2 * math.sqrt(rho * math.log(1 / delta)) <= 1.35 * epsilon
+
+
+def test_less_noise_never_has_a_smaller_epsilon() -> None:
+    """However little it is: of noise that is next to none no accountant may say that it hides everything."""
+    noises = [30.0, 1.0, 1e-3, 1e-20, LEAST_NOISE]
+    for rounds in (1, 10**6, 2**62):
+        epsilons = [gf.Privacy(clip=1.0, noise=noise).epsilon(rounds) for noise in noises]
+        assert epsilons == sorted(epsilons)
+        assert math.isfinite(epsilons[-1])
 
 
 def test_the_noise_for_an_epsilon_gives_it() -> None:

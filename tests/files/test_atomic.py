@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from gammafl.files.atomic import replacing, write_atomically
+from gammafl.core.errors import InputError
+from gammafl.files.atomic import read_json, replacing, write_atomically
+from tests.runs.forging import NO_FILES, not_for_ever, put
 
 
 class Stop(BaseException):
@@ -44,3 +46,10 @@ def test_the_file_before_is_kept_under_another_name(tmp_path: Path) -> None:
         with replacing(tmp_path / "file", previous=tmp_path / "previous") as stream:
             stream.write(content)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {"file": b"3", "previous": b"2"}
+
+
+@pytest.mark.parametrize("kind", sorted(NO_FILES.keys() - {"a link to nothing", "a link to itself"}))
+def test_what_is_no_file_is_not_waited_for(kind: str, tmp_path: Path) -> None:
+    put(kind, tmp_path / "facts.json")
+    with not_for_ever(), pytest.raises(InputError, match=r"is damaged \(it is not a regular file"):
+        read_json(tmp_path / "facts.json")

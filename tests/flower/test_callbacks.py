@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp.strategy import FedAdam, FedAvg, Result
 
 import gammafl as gf
@@ -21,6 +21,7 @@ from gammafl.runs.runner import run as run_plan
 from gammafl.runs.stores import InMemory
 from tests.flower.grid import InProcessGrid, state_files
 from tests.flower.problem import from_record, quadratic_app, strategy, to_record
+from tests.flower.spoil import BAD_NODE, with_payload
 from tests.flower.test_resumption import ROUNDS, play
 from tests.flower.test_strategies import vector_of
 from tests.problems import METHODS, Quadratic, plan_for
@@ -129,6 +130,23 @@ def test_callbacks_change_no_byte(tmp_path: Path) -> None:
         results.append((from_record(result.arrays).tobytes(), (folder / "rounds.jsonl").read_bytes()))
         assert chosen.stopped is None
     assert results[0] == results[1]
+
+
+class Forgets(gf.Callback):
+    def on_round(self, round: gf.Round) -> None:
+        told: Any = round
+        told.refused.clear()
+
+
+def test_the_history_is_not_what_callbacks_are_handed(tmp_path: Path) -> None:
+    def spoilt(message: Message, reply: Message) -> Message:
+        if message.metadata.dst_node_id == BAD_NODE:
+            with_payload(b"rubbish")(reply.content)
+        return reply
+
+    grid = InProcessGrid(quadratic_app(Quadratic(), tmp_path), 4, spoilt)
+    chosen, _ = deployed(tmp_path, [Forgets()], rounds=2, grid=grid, fraction_train=1.0)
+    assert [list(record["refused"]) for record in chosen.history] == [[str(BAD_NODE)]] * 2
 
 
 def test_what_is_told_is_what_the_history_says(tmp_path: Path) -> None:

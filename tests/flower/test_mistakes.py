@@ -14,6 +14,7 @@ from gammafl import seeds
 from tests.flower.grid import InProcessGrid
 from tests.flower.problem import quadratic_app, run, strategy, to_record
 from tests.problems import METHODS, Quadratic
+from tests.runs.forging import NO_FILES, not_for_ever, put
 
 METHOD = METHODS["top-k"]
 
@@ -96,3 +97,23 @@ def test_a_partition_id_that_is_no_name_is_refused_before_training(
         strategy(method=METHOD).start(grid, to_record(task, np.zeros(50, np.float32)), 1)
     assert not task.deltas
     assert "partition-id must be" in caplog.text
+
+
+@pytest.mark.parametrize("kind", sorted(NO_FILES.keys() - {"a link to nothing", "a device that never ends"}))
+def test_a_ledger_that_is_no_file_is_refused_before_the_first_round(kind: str, tmp_path: Path) -> None:
+    put(kind, tmp_path / "ledger")
+    with not_for_ever(), pytest.raises(gf.InputError, match=r"can't write .*ledger .*choose another ledger"):
+        run(tmp_path, 1, method="top-k", ledger=tmp_path / "ledger")
+
+
+def test_a_ledger_that_becomes_a_pipe_costs_the_training_nothing_but_its_lines(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Swaps(gf.Callback):
+        def on_start(self, run: gf.Run) -> None:
+            put("a pipe", tmp_path / "ledger")
+
+    with not_for_ever():
+        chosen, _, _ = run(tmp_path, 2, method="top-k", ledger=tmp_path / "ledger", callbacks=[Swaps()])
+    assert [record["round"] for record in chosen.history] == [1, 2]
+    assert "the line of round 1 could not be written" in caplog.text

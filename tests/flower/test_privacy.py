@@ -172,3 +172,15 @@ def test_whether_there_is_a_result_does_not_tell_that_somebody_answered(tmp_path
     chosen, _, model = run(tmp_path, 2, fate=lambda *_: None, method="fedavg", fraction_train=1.0, privacy=PRIVACY)
     assert [record["clients"] for record in chosen.history] == [[], []]
     assert np.isfinite(model).all()
+
+
+class EndsBeforeIt(gf.Callback):
+    """Before the first round there is nothing to learn from, nor anything that a client has told."""
+
+    def on_start(self, run: gf.Run) -> str:
+        return "not today"
+
+
+def test_a_training_that_ends_before_its_first_round_has_cost_nothing(tmp_path: Path) -> None:
+    chosen, _, _ = run(tmp_path, 2, method="fedavg", privacy=PRIVACY, callbacks=[EndsBeforeIt()])
+    assert (chosen.epsilon(), chosen.history) == (0.0, [])

@@ -18,6 +18,7 @@ from gammafl.core.arrays import Vector
 from gammafl.federated.server_exchange import ServerExchange
 from gammafl.files import tensor_files
 from gammafl.flower import checkpoint as checkpoints
+from gammafl.flower.resumption import METRICS
 from tests.flower.books import check_books
 from tests.flower.grid import InProcessGrid
 from tests.flower.problem import quadratic_app, strategy, to_record
@@ -115,7 +116,8 @@ def test_a_server_that_dies_anywhere_ends_with_the_same_model(way: str, tmp_path
     same_but(chosen.history, alone.history)
     if WAYS[way].get("averaging"):
         np.testing.assert_array_equal(vector_of(chosen.averaged_arrays), vector_of(alone.averaged_arrays))
-    assert {**result.train_metrics_clientapp}.keys() == {*range(1, ROUNDS + 1)}
+    assert [*result.train_metrics_clientapp] == [*range(1, ROUNDS + 1)]
+    assert [*result.evaluate_metrics_serverapp] == [*range(ROUNDS + 1)], "in order, also after a restart"
     assert result.evaluate_metrics_serverapp == expected.evaluate_metrics_serverapp
     assert result.evaluate_metrics_clientapp == expected.evaluate_metrics_clientapp
 
@@ -400,6 +402,7 @@ def begin(folder: Path, rounds: int = 2, **settings: Any) -> Result:
         ({"rounds": 3}, "rounds"),
         ({"local_steps": 5}, "local_steps"),
         ({"downlink": "changes"}, "downlink"),
+        ({"whole": ["a.bias"]}, "whole"),
     ],
 )
 def test_another_training_does_not_go_on_from_this_one(changed: dict[str, Any], named: str, tmp_path: Path) -> None:
@@ -438,6 +441,48 @@ def test_a_forged_checkpoint_is_refused_in_one_line(tmp_path: Path) -> None:
             tensor_files.replace(file, stored, forged)
             if (key, value) == ("average", None):
                 continue
+            with pytest.raises(gf.InputError, match=r"^[^\n]*can't be used[^\n]*$"):
+                begin(tmp_path)
+
+
+def test_a_forged_history_is_refused_before_anybody_adds_it_up(tmp_path: Path) -> None:
+    begin(tmp_path)
+    file = tmp_path / "server" / "server.safetensors"
+    facts, tensors = tensor_files.read(file)
+    stored, line = dict(tensors), facts["rounds"]["history"][0]
+    for key in line:
+        without = {name: value for name, value in line.items() if name != key}
+        for forged in (without, {**line, key: None}, {**line, key: -1}, {**line, key: [[]]}):
+            tensor_files.replace(file, stored, {**facts, "rounds": {**facts["rounds"], "history": [forged]}})
+            with pytest.raises(gf.InputError, match=r"^[^\n]*can't be used[^\n]*$"):
+                begin(tmp_path)
+
+
+@pytest.mark.parametrize("kind", METRICS)
+def test_forged_metrics_are_refused_in_one_line(kind: str, tmp_path: Path) -> None:
+    begin(tmp_path)
+    file = tmp_path / "server" / "server.safetensors"
+    facts, tensors = tensor_files.read(file)
+    stored, hooks = dict(tensors), facts["hooks"]
+    wrong: list[Any] = [1e308, None, [1], {"$": "dict", "items": [["x", None]]}, {"$": "dict", "items": [[1, 0.5]]}]
+    for value in wrong:
+        for name in (kind, "arrays"):
+            forged = {**hooks, "metrics": {**hooks["metrics"], name: value}}
+            tensor_files.replace(file, stored, {**facts, "hooks": forged})
+            with pytest.raises(gf.InputError, match=r"^[^\n]*can't be used[^\n]*$"):
+                begin(tmp_path)
+
+
+def test_a_forged_config_is_refused_in_one_line(tmp_path: Path) -> None:
+    begin(tmp_path)
+    file = tmp_path / "server" / "server.safetensors"
+    facts, tensors = tensor_files.read(file)
+    stored, hooks, none = dict(tensors), facts["hooks"], {"$": "set", "items": []}
+    wrong: list[Any] = [None, {"$": "dict", "items": [[0, 1.0]]}, {"$": "dict", "items": [["lr", None]]}]
+    for kind in hooks["configs"]:
+        for changed in wrong:
+            forged = {**hooks["configs"], kind: {"$": "tuple", "items": [changed, none]}}
+            tensor_files.replace(file, stored, {**facts, "hooks": {**hooks, "configs": forged}})
             with pytest.raises(gf.InputError, match=r"^[^\n]*can't be used[^\n]*$"):
                 begin(tmp_path)
 

@@ -114,6 +114,52 @@ def test_with_everything_sent_the_model_is_the_one_that_the_strategy_gives_alone
     assert [len(record["clients"]) for record in compressed.history] == [NODES] * 5
 
 
+class InPlace(FedAvg):
+    """Puts the new tensors into the record that it was given, and gives that one back."""
+
+    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Any) -> Any:
+        self.model = arrays
+        return super().configure_train(server_round, arrays, config, grid)
+
+    def aggregate_train(self, server_round: int, replies: Any) -> Any:
+        arrays, metrics = super().aggregate_train(server_round, replies)
+        assert arrays is not None
+        for name, array in arrays.items():
+            self.model[name] = array
+        return self.model, metrics
+
+
+class NewData(InPlace):
+    """The same, and the tensors stay the same objects too."""
+
+    def aggregate_train(self, server_round: int, replies: Any) -> Any:
+        arrays, metrics = FedAvg.aggregate_train(self, server_round, replies)
+        assert arrays is not None
+        for name, array in arrays.items():
+            self.model[name].data = array.data
+        return self.model, metrics
+
+
+class OtherOrder(FedAvg):
+    def aggregate_train(self, server_round: int, replies: Any) -> Any:
+        arrays, metrics = super().aggregate_train(server_round, replies)
+        assert arrays is not None
+        return ArrayRecord({name: arrays[name] for name in sorted(arrays)}), metrics
+
+
+@pytest.mark.parametrize("downlink", ["full", "changes", "fedavg"])
+@pytest.mark.parametrize("own", [InPlace, NewData, OtherOrder])
+def test_how_a_strategy_hands_its_model_over_makes_no_difference(
+    own: type[FedAvg], downlink: str, tmp_path: Path
+) -> None:
+    alone, _ = trained(FedAvg(), app_with([]))
+    compressed = gammafl.flower.Compressed(own(), method="fedavg", downlink=downlink)
+    model, result = trained(compressed, app_with([gammafl.flower.compress(tmp_path)]))
+    np.testing.assert_allclose(model, alone, rtol=1e-4, atol=1e-4)
+    assert result.arrays is not None
+    assert list(result.arrays) == list(record_of(alone))
+
+
 @every_strategy
 def test_a_way_down_that_keeps_everything_changes_nothing(name: str, tmp_path: Path) -> None:
     """The view is the model but for rounding, and the strategy gets back its own model less the update."""

@@ -183,6 +183,35 @@ def test_slots_are_attributes_and_so_is_one_that_is_gone_and_one_that_is_the_str
     assert other.myself is other
 
 
+class Private(FedAvg):
+    """What only this class is meant to see has another name outside of it."""
+
+    __slots__ = ("__velocity",)
+
+    def move(self) -> None:
+        self.__velocity = np.ones(2)
+
+    @property
+    def velocity(self) -> Any:
+        return self.__velocity
+
+
+def test_slots_that_are_private_to_a_class_are_restored() -> None:
+    strategy, other, packer = Private(), Private(), Packer()
+    state = StrategyState(strategy)
+    strategy.move()
+    packed = state.pack(packer)
+    StrategyState(other).restore(packed, packer.tensors)
+    np.testing.assert_array_equal(other.velocity, np.ones(2))
+
+
+def test_an_attribute_whose_name_would_be_read_as_that_of_a_strategy_inside_is_named() -> None:
+    strategy = FedAvg()
+    setattr(strategy, "velocity.weight", 0.0)
+    with pytest.raises(gf.InputError, match=r"rename 'velocity\.weight'"):
+        StrategyState(strategy)
+
+
 def test_a_list_that_holds_itself_is_named() -> None:
     strategy: Any = FedAvg()
     strategy.cycle = [1]

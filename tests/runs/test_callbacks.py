@@ -1,7 +1,9 @@
 """Callbacks see what a run's ledger says, change nothing of it, and may end it early."""
 
 import json
+import math
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -75,6 +77,24 @@ class StopsAfter(gf.Callback):
         return "it is enough" if round.round == self.number else None
 
 
+class Spoils(gf.Callback):
+    """Changes whatever it can get hold of."""
+
+    def on_round(self, round: gf.Round) -> str | None:
+        assert round.residual_of is not None
+        vectors = [
+            vector for upload in round.uploads.values() for vector in (upload.update.values, upload.update.indices)
+        ]
+        vectors += [*round.model().values(), *map(round.residual_of, round.uploads)]
+        for vector in vectors:
+            with suppress(ValueError):
+                vector[...] = 0
+        tables: Any = [round.refused, round.uploads, *([round.evaluation.values] if round.evaluation else [])]
+        for table in tables:
+            table.clear()
+        return None
+
+
 class BrokenError(Exception):
     pass
 
@@ -131,6 +151,13 @@ def test_callbacks_change_no_byte_whatever_they_do(heard: tuple[Hears, Any, Path
     summaries = [repeatable(json.loads((folder / "summary.json").read_text())) for folder in (path, whole)]
     assert summaries[0] == summaries[1]
     assert weights(result) == weights(simulated(whole))
+
+
+def test_what_callbacks_are_handed_is_not_the_runs_own() -> None:
+    spoilt, left_alone = simulated(None, callbacks=[Spoils()]), simulated(None)
+    assert weights(spoilt) == weights(left_alone)
+    assert [record.table() for record in spoilt.rounds] == [record.table() for record in left_alone.rounds]
+    assert any(record.refused for record in left_alone.rounds)
 
 
 def test_the_model_of_the_last_round_is_the_result() -> None:
@@ -298,6 +325,10 @@ def test_early_stopping_knows_which_way_is_better() -> None:
         ("loss", (3.0, 2.0, 1.0), False),
         ("accuracy", (0.5, 0.6, 0.7), False),
         ("accuracy", (0.7, 0.6, 0.5), True),
+        ("accuracy", (math.nan, 0.5, 0.6), False),
+        ("loss", (math.nan, 2.0, 1.0), False),
+        ("accuracy", (0.5, math.nan, math.nan), True),
+        ("accuracy", (math.nan, math.nan, math.nan), True),
     ):
         stopping = gf.EarlyStopping(name, patience=2)
         stopping.on_start(run)
@@ -336,6 +367,21 @@ def test_the_command_line_s_runs_have_the_same_callbacks(tmp_path: Path) -> None
     assert len(hears.rounds) == summary.rounds
     assert hears.run.settings["stepsize.kind"]
     assert hears.run.directory == tmp_path / "watched"
+
+
+class Says(gf.Callback):
+    def __init__(self, reason: str | None) -> None:
+        self.reason = reason
+
+    def on_start(self, run: gf.Run) -> str | None:
+        return self.reason
+
+
+@pytest.mark.parametrize(("reasons", "stopped"), [(["", None], None), ([None, ""], None), (["", "enough"], "enough")])
+def test_an_empty_reason_is_none_whoever_is_asked_first(reasons: list[str | None], stopped: str | None) -> None:
+    watch = Watch([Says(reason) for reason in reasons])
+    with watch.of(gf.Run("mine", "top-k", rounds=10, local_steps=5)):
+        assert watch.stopped == stopped
 
 
 def test_nothing_is_prepared_where_nobody_watches() -> None:

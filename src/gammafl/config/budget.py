@@ -41,6 +41,8 @@ NUMBER = r"([0-9]{1,400}(?:\.[0-9]{1,400})?(?:[eE]\+?[0-9]{1,2})?)"
 SIZE = re.compile(NUMBER + r"\s*([A-Za-z]+)\s*/\s*(upload|run|s)")
 SECONDS = re.compile(NUMBER + r"\s*s\s*/\s*round")
 LARGEST = 2**62
+LONG = 20
+"""Letters of a number that nobody has so many clients for."""
 
 
 @dataclass(frozen=True)
@@ -184,9 +186,9 @@ def _parsed(part: str, text: str) -> tuple[str, Any]:
 
 
 def _client(key: Any, clients: int | None) -> int:
-    number = int(key) if isinstance(key, str) and key.isdecimal() else key
+    number = int(key) if isinstance(key, str) and key.isdecimal() and len(key) < LONG else key
     whole = isinstance(number, int) and not isinstance(number, bool) and number >= 0
-    require(whole, f'budgets go by client: a number from 0 on, or "all"; got {key!r}')
+    require(whole, f'budgets go by client: a number from 0 on, or "all"; got {key!r:.80}')
     require(clients is None or number < clients, f"a budget for client {number}, but there are {clients}, from 0 on")
     return int(number)
 

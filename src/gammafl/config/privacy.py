@@ -7,8 +7,13 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from gammafl.core.errors import not_installed, require
 from gammafl.core.inputs import is_number
+
+LEAST_NOISE = 1e-140
+"""ε grows as T/z². With less noise no float holds it, and the accountant's answer is wrong or none."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,9 @@ class Privacy:
             require(positive, f"privacy: {name} must be a positive number, got {value!r}")
             object.__setattr__(self, name, float(value))
         require(
+            self.noise >= LEAST_NOISE, f"privacy: noise must be at least {LEAST_NOISE}, or ε is no number: {self.noise}"
+        )
+        require(
             is_number(self.delta) and 0 < self.delta < 1,
             f"privacy: delta must be a number between 0 and 1, such as 1e-5; got {self.delta!r}",
         )
@@ -51,7 +59,8 @@ class Privacy:
         if not rounds:
             return 0.0
         together = self.noise / math.sqrt(rounds)  # `rounds` Gaussian mechanisms equal one with less noise
-        return float(require_accountant().get_epsilon_gaussian(together, self.delta))
+        with np.errstate(all="ignore"):  # on its way to a large ε, it takes logarithms of 0
+            return float(require_accountant().get_epsilon_gaussian(together, self.delta))
 
     @classmethod
     def within(cls, epsilon: float, rounds: int, clip: float, delta: float = 1e-5) -> "Privacy":

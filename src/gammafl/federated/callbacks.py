@@ -6,7 +6,7 @@
     on_end          once: the run ended, was stopped, or failed
 
 A callback changes no result, but it may end the run early: it returns the reason from `on_start`, `on_round` or
-`on_evaluation`. Values that take time are computed only when a callback asks for them.
+`on_evaluation`; an empty text is no reason. Values that take time are computed only when a callback asks for them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -357,4 +357,4 @@ class Watch:
         if not isinstance(reason, Reason):
             name = type(callback).__name__
             raise InputError(f"a method of {name} returned {reason!r:.40}; to end the run, return the reason as text")
-        self.stopped = self.stopped or reason
+        self.stopped = self.stopped or reason or None

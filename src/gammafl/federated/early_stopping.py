@@ -1,5 +1,6 @@
 """Ends a run when its model no longer improves."""
 
+import math
 from typing import Any
 
 from gammafl.core.errors import require
@@ -62,7 +63,7 @@ class EarlyStopping(Callback):
             " of these",
         )
         best, value = self._best, values[self._name]
-        if best is None or self._sign * (value - best.values[self._name]) > self._least:
+        if best is None or self._is_better(value, best.values[self._name]):
             self._best, self._waited = evaluation, 0
             return None
         self._waited += 1
@@ -70,3 +71,9 @@ class EarlyStopping(Callback):
             return None
         at_best = f"{self._name} was {best.values[self._name]:.4g} at best, in round {best.round}"
         return f"patience={self._patience} is over: {at_best}"
+
+    def _is_better(self, value: float, best: float) -> bool:
+        """Any number is better than none: a metric may be NaN at first, as a ratio of zeros is."""
+        if math.isnan(best):
+            return not math.isnan(value)
+        return self._sign * (value - best) > self._least

@@ -20,6 +20,9 @@ MESSAGE_OVERHEAD = 64
 LARGEST_ENTRY = 8
 """Bytes of an entry in the largest coding: a raw position and a float32."""
 
+SMALLEST_NORM = 1e-30
+"""No norm may be bounded by less: what is sent in whole numbers can't be scaled below 128·2⁻¹⁴⁹·√2³², about 1e-38."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -55,6 +58,8 @@ class Limits:
             positive = most is None or (is_number(most) and most > 0)
             require(positive, f"limits: {name} must be a positive number, got {most!r}")
             object.__setattr__(self, name, None if most is None else float(most))
+        tiny = self.norm is not None and self.norm < SMALLEST_NORM
+        require(not tiny, f"limits: norm must be at least {SMALLEST_NORM}, got {self.norm!r}")
         factor = self.learnt_norm
         above = factor is None or (is_number(factor) and 1 < factor < math.inf)
         require(above, f"limits: learnt_norm is a factor above 1, such as 4: times the median norm; got {factor!r}")

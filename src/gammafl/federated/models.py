@@ -117,7 +117,9 @@ def _parts(model: Any, layout: Layout) -> list[Any]:
 
 
 def _memory(tensor: Any) -> tuple[Any, ...] | None:
-    """An identifier of a tensor's memory, the same for tied tensors; None if it is not known."""
+    """An identifier of a tensor's memory, the same for tied tensors; None if it is not known, or without elements."""
+    if 0 in tensor.shape:
+        return None
     if isinstance(tensor, np.ndarray):
         return tensor.__array_interface__["data"][0], tensor.shape, tensor.strides
     try:

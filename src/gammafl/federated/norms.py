@@ -22,7 +22,7 @@ from pydantic import Field
 
 from gammafl.core.errors import InputError
 from gammafl.core.sparse import SparseUpdate
-from gammafl.federated.limits import Limits, norm_of
+from gammafl.federated.limits import SMALLEST_NORM, Limits, norm_of
 from gammafl.federated.receipts import Address
 from gammafl.files.reading import Count, Facts, checked
 
@@ -38,9 +38,6 @@ dropped: the order inside a round gives no advantage."""
 
 WILD = 2.0
 """In the warm-up, the bound is this many times larger. A client that is refused by mistake only has to wait."""
-
-SMALLEST = 1e-30
-"""The smallest bound. Uploads scaled down to a lower one would be zero in float32, and it could never grow again."""
 
 Size = Annotated[float, Field(ge=0)]
 
@@ -86,7 +83,7 @@ class LearntNorm:
         """The largest norm in the open round; None if it is not known yet, or if no bound is asked for."""
         if self._factor is None or self._counted < WARM_UP or len(self._last) < VOICES:
             return None
-        return max(SMALLEST, self._factor * median(norm for _, norm in self._last.values()))
+        return max(SMALLEST_NORM, self._factor * median(norm for _, norm in self._last.values()))
 
     def within(self, limits: Limits) -> Limits:
         """`limits` with the bound of the open round."""
@@ -103,7 +100,7 @@ class LearntNorm:
         sent = list(norms.values())
         if len(sent) < VOICES:
             return {}
-        most = max(SMALLEST, WILD * self._factor * median(sent))
+        most = max(SMALLEST_NORM, WILD * self._factor * median(sent))
         return {
             address: f"an update of norm {norm:.3g}, but the median of the round is {median(sent):.3g}"
             for address, norm in norms.items()

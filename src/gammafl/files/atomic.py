@@ -10,12 +10,13 @@ from typing import Any
 
 from gammafl.core.errors import InputError
 from gammafl.files import private_files
-from gammafl.files.reading import is_there
+from gammafl.files.reading import is_there, require_regular
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """The JSON object in a file; None if there is no file. A damaged file is an `InputError`."""
     try:
+        require_regular(path)
         return dict(json.loads(path.read_bytes()))
     except FileNotFoundError:
         return None

@@ -8,7 +8,7 @@ from pathlib import Path
 from gammafl.core.errors import InputError
 
 NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
-NO_SUCH_PLACE = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP)
+NO_SUCH_PLACE = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping
+from copy import copy
 from io import BytesIO
 from typing import Any, NamedTuple
 
@@ -151,6 +152,12 @@ class LazyArray(Array):
     @property
     def data(self) -> bytes:  # type: ignore[override]
         return Array(self._make()).data
+
+
+def kept(record: ArrayRecord) -> ArrayRecord:
+    """`record` as it is now: whose it is may put other tensors into it later. No elements are copied."""
+    arrays = record.items()
+    return ArrayRecord({name: array if isinstance(array, LazyArray) else copy(array) for name, array in arrays})
 
 
 def same_data(one: ArrayRecord, other: ArrayRecord) -> bool:

@@ -30,6 +30,8 @@ class Terms(Facts):
     local_steps: Count
     downlink: str
     privacy: str
+    whole: list[str]
+    """Patterns. They decide on the layout, which clients make from the patterns of the offer."""
 
 
 class CheckpointFacts(Facts):

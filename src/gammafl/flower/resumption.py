@@ -73,7 +73,8 @@ class Resumption:
                 if facts.done is not None:  # otherwise the first round starts again, with the app's own config
                     self._configs[name].restore(*unpack(packed, tensors))
             for name, packed in facts.hooks["metrics"].items():
-                self.metrics[name] = unpack(packed, tensors)
+                self.metrics[name] = found = unpack(packed, tensors)
+                require(name in METRICS and _is_by_round(found), "its metrics are none")
         except UNUSABLE as error:
             raise unusable(self._checkpoint.file, error) from None
         self.done = self._aggregated = facts.done
@@ -194,7 +195,9 @@ class Resumption:
         if isinstance(result, Result):
             for name, by_round in self.metrics.items():
                 there = getattr(result, name)
-                there.update({number: by_round[number] for number in sorted(by_round.keys() - there.keys())})
+                together = sorted({**by_round, **there}.items())
+                there.clear()
+                there.update(together)  # in the order of rounds, as without a restart
 
     # --- the disk -----------------------------------------------------------------------------------------
 
@@ -215,6 +218,13 @@ class Resumption:
         }
         self._checkpoint.write(facts, packer)
         self._due = False
+
+
+def _is_by_round(metrics: Any) -> bool:
+    """Whether these are metrics of rounds, by the rounds' numbers."""
+    return isinstance(metrics, dict) and all(
+        isinstance(number, int) and isinstance(record, MetricRecord) for number, record in metrics.items()
+    )
 
 
 class Config:
@@ -247,4 +257,4 @@ class Config:
     def restore(self, changed: dict[str, Any], gone: set[str]) -> None:
         """Sets what `changes` returned before the restart."""
         require(isinstance(changed, dict) and isinstance(gone, set), "its configs are malformed")
-        self._restored, self._gone = changed, gone
+        self._restored, self._gone = dict(ConfigRecord(changed)), gone

@@ -5,10 +5,11 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TextIO
 
 from flwr.app import ArrayRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp.strategy import Strategy
+from pydantic import Field
 
 from gammafl.config.schema import NoAverage
 from gammafl.core.errors import InputError, require
@@ -17,9 +18,10 @@ from gammafl.federated import server
 from gammafl.federated.server import Averaging, ServerState
 from gammafl.federated.server_exchange import Arrival
 from gammafl.files.disk_errors import storing
+from gammafl.files.private_files import PUBLIC_FILE
 from gammafl.files.reading import Count, Facts, checked
 from gammafl.flower.aggregation import can_subtract, subtract
-from gammafl.flower.arrays import same_data
+from gammafl.flower.arrays import kept, same_data
 from gammafl.flower.incoming import Incoming
 from gammafl.flower.messages import KEY, Notice, kind_of
 from gammafl.flower.metrics import printable
@@ -29,12 +31,41 @@ from gammafl.flower.training import OpenRound, Training
 
 LOG = logging.getLogger("flwr")
 
+NOT_WAITING = getattr(os, "O_NONBLOCK", 0)  # Windows has no such pipes
+
 MOST_FAILURES = 100
 """The most different errors of clients that are kept, for the error of a training without any upload."""
 
 
 ACCEPTED, REFUSED, UPLINK, KEPT = OURS = ("accepted-uploads", "refused-uploads", "uplink-bytes", "kept-fraction")
 """The metrics that gammafl adds to the strategy's metrics of a round."""
+
+
+AnyFloat = Annotated[float, Field(allow_inf_nan=True)]
+
+
+class RecordFacts(Facts):
+    """The record of a round, as it is stored and as the ledger has it."""
+
+    round: Count
+    iteration: Count
+    clients: list[str]
+    asked: Count
+    kept: Count
+    uplink_bytes: Count
+    downlink_bytes: Count
+    evaluation_bytes: Count
+    failed: Count
+    repeated: Count
+    without_model: Count
+    refused: dict[str, str]
+    view_distance: AnyFloat = 0.0
+    norm_limit: AnyFloat = 0.0
+    whole: Count = 0
+    whole_bytes: Count = 0
+    other_bytes: Count = 0
+    capped: Count = 0
+    warnings: list[str] = Field([])
 
 
 class RoundsFacts(Facts):
@@ -85,7 +116,7 @@ class Rounds:
         self._told = False
         """Whether the log has told the cost of the downlink."""
         if ledger is not None:
-            with storing(ledger, "start again", "choose another ledger"), ledger.open("a"):
+            with storing(ledger, "start again", "choose another ledger"), _appending(ledger):
                 pass
 
     def state(self, packer: Packer) -> dict[str, Any]:
@@ -107,6 +138,8 @@ class Rounds:
     def restore(self, saved: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
         """Sets the state that `state` returned before."""
         facts = checked(RoundsFacts, saved)
+        for line in facts.history:
+            checked(RecordFacts, line)
         record = unpack(facts.arrays, tensors)
         require(isinstance(record, ArrayRecord), "its model is not an ArrayRecord")
         self.made = record
@@ -185,7 +218,7 @@ class Rounds:
         self._left = {int(arrival.address): arrival for arrival in all_arrivals if arrival.address not in taken}
         closed = self._close(counted)
         if arrays is not None:
-            self.made = arrays
+            self.made = kept(arrays)
             training.move(arrays)
             self._average_with(arrays)
         return arrays, self._metrics(metrics, counted, closed)
@@ -294,7 +327,7 @@ class Rounds:
         if self.ledger is None:
             return
         try:
-            with self.ledger.open("a") as file:
+            with _appending(self.ledger) as file:
                 file.write(json.dumps(record) + "\n")
         except OSError as error:  # the model is worth more than its ledger
             LOG.warning("gammafl: the line of round %d could not be written: %s", record["round"], error)
@@ -328,6 +361,11 @@ class Rounds:
             notice.write(content)
             messages.append(Message(content, node, kind, ttl=seconds))
         return messages
+
+
+def _appending(ledger: Path) -> TextIO:
+    """The ledger, opened. A pipe that nobody reads is an error, and not waited for."""
+    return open(ledger, "a", opener=lambda path, flags: os.open(path, flags | NOT_WAITING, PUBLIC_FILE))
 
 
 def _ends_with(ledger: Path, size: int, history: Sequence[Mapping[str, Any]]) -> bool:

@@ -286,6 +286,7 @@ class Compressed(Strategy):
             local_steps=self.local_steps,
             downlink=down,
             privacy=str(self.privacy),
+            whole=list(self.whole),
         )
 
     def _require_half(self) -> None:
@@ -335,7 +336,9 @@ class Compressed(Strategy):
 
     def epsilon(self) -> float | None:
         """ε at δ = `privacy.delta`, for a client that was asked in every round so far; None without privacy."""
-        return self.training.exchange.epsilon()
+        if self.training.begun:
+            return self.training.exchange.epsilon()
+        return None if self.privacy is None else self.privacy.epsilon(rounds=0)
 
     @property
     def averaged_arrays(self) -> ArrayRecord | None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from flwr.serverapp.strategy import Strategy
 
-from gammafl.core.errors import InputError
+from gammafl.core.errors import InputError, require
 from gammafl.flower.packing import KIND, NotPlainError, Packer, unpack
 
 HOOKS = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate")
@@ -91,6 +91,7 @@ class StrategyState:
                 if not any(value is other for other in (*outside, strategy)):  # an inner one may refer to an outer one
                     yield from self._attributes(value, f"{prefix}{name}{PART}", (*outside, strategy))
             elif name not in HOOKS and not _is_setting(value) and prefix + name not in self._stateless:
+                require(PART not in name, f"the strategy's state can't be stored: rename {name!r}, it has a dot")
                 yield prefix + name, value
 
     def _looks(self, name: str, value: Any) -> tuple[Any, str]:
@@ -120,9 +121,15 @@ class StrategyState:
 
 def _slots(owner: Any) -> set[str]:
     """The names of an object's attributes in `__slots__`, which its `__dict__` does not have."""
-    found = [vars(kind).get("__slots__", ()) for kind in type(owner).__mro__]
-    names = {name for slots in found for name in ([slots] if isinstance(slots, str) else slots)}
-    return names - {"__dict__", "__weakref__"}
+    found = [(kind, vars(kind).get("__slots__", ())) for kind in type(owner).__mro__]
+    named = [(kind, name) for kind, slots in found for name in ([slots] if isinstance(slots, str) else slots)]
+    return {_mangled(name, kind) for kind, name in named} - {"__dict__", "__weakref__"}
+
+
+def _mangled(name: str, kind: type) -> str:
+    """Python's name of an attribute that a class calls `name`: for `__this`, it has the name of the class in front."""
+    private = name.startswith("__") and not name.endswith("__")
+    return f"_{kind.__name__.lstrip('_')}{name}" if private else name
 
 
 def _own(owner: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from gammafl.core.stepsizes import Constant, Stepsize
 from gammafl.federated.limits import NO_LIMITS, Limits
 from gammafl.federated.server_exchange import Arrival, ServerExchange
 from gammafl.files.reading import checked
-from gammafl.flower.arrays import floats_in, floats_out, same_data
+from gammafl.flower.arrays import floats_in, floats_out, kept, same_data
 from gammafl.flower.downlink import Downlink
 from gammafl.flower.layout import FLOATS, WHOLE, Layout, LayoutFacts
 from gammafl.flower.packing import Packer, unpack
@@ -191,7 +191,7 @@ class Training:
         self.several = saved["several"]
         if saved["key"] is not None:
             self.last = self.base(record, saved["key"])
-        self.down.restore(saved["down"], tensors, record)
+        self.down.restore(saved["down"], tensors, record if self.last is None else self.last.record)
 
     @property
     def begun(self) -> bool:
@@ -246,6 +246,7 @@ class Training:
             raise InputError(f"the strategy sends tensors that its first model lacked: {', '.join(strangers[:3])}")
         vector = layout.flatten(record, "the strategy's model", record.keys())
         require_finite(vector, "the strategy's model")
+        record = kept(record)  # a strategy may change its own in place, and hand it over again
         base = Base(record, vector, self.as_it_began(record), key)
         if leads and not self.open.bases:
             self.last = base
@@ -271,9 +272,10 @@ class Training:
         return len(base.record) == len(self.layout.names)
 
     def as_it_began(self, record: ArrayRecord) -> ArrayRecord:
-        """`record` in the types of the first model. A strategy may have changed them, such as integers to float64."""
+        """`record` in the types and the order of the first model: a strategy may have changed both."""
         layout, arrays = self.layout, {}
-        for name, array in record.items():
+        for name in (name for name in layout.names if name in record):
+            array = record[name]
             if name in layout.fixed:
                 first = layout.fixed[name]
                 same = (array.dtype, array.stype) == (first.dtype, first.stype)

@@ -30,18 +30,25 @@ def round_of(run: Run, plan: Plan, state: ServerState, residuals: ResidualStore,
         total_uplink_bytes=totals.uplink_bytes,
         total_downlink_bytes=totals.downlink_bytes,
         total_kept_fraction=totals.kept / max(1, totals.uploads * plan.dim),
-        refused=record.refused,
+        refused=dict(record.refused),
         capped=record.capped,
         train_loss=record.train_loss,
         stepsize=closed.moment.gamma,
         link_seconds=record.link_seconds,
-        warnings=record.warnings,
+        warnings=tuple(record.warnings),
         evaluation=evaluation_of(record, plan.task.metric, model) if record.evaluated else None,
         method=plan.method,
         moment=closed.moment,
         make_model=model,
-        residual_of=(lambda name: residuals.residual(int(name))) if plan.method.leaves_a_rest else None,
+        residual_of=(lambda name: _to_look_at(residuals.residual(int(name)))) if plan.method.leaves_a_rest else None,
     )
+
+
+def _to_look_at(vector: Vector) -> Vector:
+    """The same numbers, which can't be changed: a residual is what its client sends next."""
+    view = vector.view()
+    view.flags.writeable = False
+    return view
 
 
 def _copy(vector: Vector, layout: Layout) -> Tensors:
