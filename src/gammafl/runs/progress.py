@@ -193,7 +193,7 @@ class Shown(Callback):
         evaluation, name = round.evaluation, round.run.metric or ""
         self._metric = self._metric if evaluation is None else evaluation.values[name]
         for warning in round.warnings:
-            self._progress.say(f"round {round.round}: {warning}")
+            self._progress.say(f"{self._label}, round {round.round}: {warning}")
         status = Status(
             run=self._label,
             round=round.round,
