@@ -95,7 +95,7 @@ def _titles(nav: Any) -> dict[str, str]:
         return {page: title for entry in nav for page, title in _titles(entry).items()}
     if not isinstance(nav, dict):
         return {}
-    titles = {}
+    titles: dict[str, str] = {}
     for title, entry in nav.items():
         titles |= {entry: title} if isinstance(entry, str) else _titles(entry)
     return titles
