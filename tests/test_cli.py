@@ -482,6 +482,22 @@ def test_help_shows_an_example(command: str, capsys: pytest.CaptureFixture[str])
     assert f"gammafl {command}" in out[out.index("Example") :]
 
 
+def test_help_lists_the_commands_in_the_order_in_which_a_newcomer_needs_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = gammafl("--help", capsys=capsys)[1]
+    first = ["run", "compare", "tasks", "methods"]
+    assert re.findall(r"^│ (\w+) ", out[out.index("Commands") :], re.MULTILINE)[:4] == first
+
+
+def test_in_a_comparison_a_warning_names_its_run(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--methods", "fedavg,ht:threshold=1e6", "--jobs", "1"]
+    code, out, _ = gammafl("compare", "logistic-mini", *QUICK, *arguments, capsys=capsys)
+    assert code == 0
+    (warning,) = (line for line in out.splitlines() if "every upload of the round is empty" in line)
+    assert "-ht-" in warning
+
+
 def test_help_needs_neither_torch_nor_the_compiler() -> None:
     heavy = "{'torch', 'numba', 'altair', 'scipy', 'jinja2'}"
     code = f"import sys, gammafl.cli.main; sys.exit(bool({heavy} & sys.modules.keys()))"

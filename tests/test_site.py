@@ -12,6 +12,7 @@ import pytest
 
 import gammafl as gf
 from tools import cli_page, configuration_page
+from tools.site_hooks import on_page_content
 
 ROOT = Path(__file__).parents[1]
 ELSEWHERE = re.compile(r"(https?:)?//")
@@ -99,3 +100,20 @@ def test_no_list_and_no_table_is_left_as_text(site: Path) -> None:
     text = re.compile(r"<p>[^<]*(?:<(?!/p>)[^<]*)*\n(?:- |\d+\. |\|)")
     pages = [path for path in site.rglob("*.html") if path.parent.name != "api"]
     assert [path.name for path in pages if text.search(path.read_text("utf-8"))] == []
+
+
+def test_a_link_to_a_page_shows_its_title_and_not_its_file(site: Path) -> None:
+    shown = re.compile(r">`?(?:[\w./-]*/)?[\w-]+\.md`?</a>")
+    assert [path.name for path in site.rglob("*.html") if shown.search(path.read_text("utf-8"))] == []
+
+
+def test_no_escape_of_the_source_is_shown(site: Path) -> None:
+    escaped = re.compile(r"<code>[^<]*\\\|")
+    assert [path.name for path in site.rglob("*.html") if escaped.search(path.read_text("utf-8"))] == []
+
+
+def test_an_option_in_a_table_stays_whole_and_a_command_does_not() -> None:
+    html = "<td><code>--data-dir</code></td><td><code>gammafl run cnn-cifar10 --profile</code></td>"
+    whole, command = on_page_content(html, *[None] * 3).split("</td>")[:2]
+    assert 'class="whole"' in whole
+    assert 'class="whole"' not in command

@@ -18,18 +18,33 @@ HEAD = """# Command line
 [configuration](configuration.md) lists the settings that `--set` changes.
 
 ```
-gammafl tasks                                              # lists the tasks; with a name: all settings of the task
-gammafl methods                                            # lists the methods; with a name: the card of the method
-gammafl run logistic-mini --method gamma-fedht             # writes runs/logistic-mini-gamma-fedht-seed0
+# Lists: all tasks, the settings of one task; all methods, the card of one method.
+gammafl tasks
+gammafl tasks logistic-mini
+gammafl methods
+gammafl methods top-k
+
+# One run, written to runs/logistic-mini-gamma-fedht-seed0.
+gammafl run logistic-mini --method gamma-fedht
 gammafl run logistic-mini --method ht:threshold=0.1 --set partition.classes=3 --seed 1
-gammafl run --config runs/logistic-mini-gamma-fedht-seed0/config.toml --out again   # repeats the run
+
+# The same run again; going on with it after it was stopped; where its time went.
+gammafl run --config runs/logistic-mini-gamma-fedht-seed0/config.toml --out again
 gammafl run --config again/config.toml --out again --resume
-gammafl compare logistic-fmnist --seeds 0,1,2 --jobs 2     # the paper's methods side by side; --methods all: every one
-gammafl study table3 --task logistic-fmnist                # a table of the paper
-gammafl pareto logistic-fmnist                             # which method needs the fewest bytes?
-gammafl report runs/compare-logistic-fmnist --out page.html   # one HTML page to read and share
-gammafl run cnn-cifar10 --set iterations=2000 --profile    # also shows where the time went
-gammafl data get cifar10                                   # downloads from its official address
+gammafl run logistic-mini --set iterations=500 --profile
+
+# The paper's methods side by side; with --methods all: every method.
+gammafl compare logistic-mini --seeds 0,1,2 --jobs 2
+
+# One HTML page of a comparison, to read and share.
+gammafl report runs/compare-logistic-mini --out page.html
+
+# Which method needs the fewest bytes? And a table of the paper.
+gammafl pareto logistic-mini
+gammafl study table3 --task logistic-fmnist
+
+# A data set, from its official address.
+gammafl data get cifar10
 ```
 """
 GENERAL = {"help", "install_completion", "show_completion"}
@@ -74,7 +89,8 @@ def _value(option: Any) -> str:
     """The kind of value that an option takes, and its default."""
     if option.is_flag:
         return "–"
-    kind = f"`{option.metavar or option.type.name.upper().removesuffix(' RANGE')}`"
+    words = (option.metavar or option.type.name.upper().removesuffix(" RANGE")).split("|")
+    kind = " or ".join(f"`{word}`" for word in words)
     if option.required:
         return f"{kind}, needed"
     if option.name == "jobs":

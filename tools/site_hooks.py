@@ -28,6 +28,9 @@ PAGES = {
 
 PICTURES = {".png", ".svg"}
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
+NAME = re.compile(r"(<td[^>]*><code)(>[^<\s]{1,28}</code>)")
+"""Code without a blank at the beginning of a table's cell: a name or an option, no command."""
+
 FENCE = re.compile(r"^ *(`{3,}|~{3,})")
 
 
@@ -53,17 +56,23 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         if ":" in address.partition("/")[0] or not address:
             return link[0]
         place = posixpath.normpath(posixpath.join(posixpath.dirname(source), address))
+        names = (address, place, posixpath.basename(address))
         if not (ROOT / place).exists():
             raise PluginError(f"{source}: the link to {target} leads to no file; correct the link")
         if (there := _address(place, files)) is not None:
-            text = titles.get(there, text) if text.strip("`") in (address, place) else text
+            text = titles.get(there, text) if text.strip("`") in names else text
             way = posixpath.relpath(there, posixpath.dirname(page.file.src_uri) or ".")
             return f"{picture}[{text}]({way}{'#' + anchor if anchor else ''})"
         if config.repo_url:
             return f"[{text}]({config.repo_url.rstrip('/')}/blob/HEAD/{place})"
-        return f"`{place}`" if text.strip("`") in (address, place) else f"{text} (`{place}`)"
+        return f"`{place}`" if text.strip("`") in names else f"{text} (`{place}`)"
 
     return _outside_of_blocks(markdown, lambda line: LINK.sub(mended, line))
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
+    """The page where names in tables stay whole, also on a phone: a browser would break them at a hyphen."""
+    return NAME.sub(r'\1 class="whole"\2', html)
 
 
 def _outside_of_blocks(markdown: str, change: Any) -> str:
@@ -86,7 +95,7 @@ def _titles(nav: Any) -> dict[str, str]:
         return {page: title for entry in nav for page, title in _titles(entry).items()}
     if not isinstance(nav, dict):
         return {}
-    titles = {}
+    titles: dict[str, str] = {}
     for title, entry in nav.items():
         titles |= {entry: title} if isinstance(entry, str) else _titles(entry)
     return titles

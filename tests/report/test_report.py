@@ -3,6 +3,7 @@
 import io
 import json
 import math
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,18 @@ def test_a_bar_shows_metric_kept_fraction_and_bytes() -> None:
     with RichProgress(TextColumn("{task.description}"), TextColumn("{task.fields[text]}"), console=console) as bars:
         Bars(bars).update(status(100))
     assert "accuracy 81.23%  kept 1.53%  sent 1.53 MB" in stream.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 100, 130])
+def test_on_a_narrow_terminal_a_long_name_leaves_room_for_the_count_the_metric_and_the_time(width: int) -> None:
+    stream = io.StringIO()
+    bars = Bars.on(Console(file=stream, force_terminal=True, width=width, color_system=None))
+    with bars.bars:
+        bars.update(replace(status(100), run="logistic-mini-gamma-fedht-q-iterations6000-seed0"))
+        bars.bars.refresh()
+        line = stream.getvalue().splitlines()[-1]
+    for needed in ("gamma-fedht-q-iterations6000-seed0", "100/200", "accuracy", "-:--"):
+        assert needed in line
 
 
 def test_a_notebook_shows_one_bar_a_run_that_moves(monkeypatch: pytest.MonkeyPatch) -> None:

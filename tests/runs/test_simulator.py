@@ -264,7 +264,7 @@ def test_a_result_is_printed_in_a_line_and_in_a_notebook_as_a_small_table() -> N
     )
     assert len(result.rounds) == 1000
     assert result.summary.averaged is not None
-    for text in (repr(result), result._repr_html_()):
+    for text in (repr(result), result._repr_html_(), str(result.summary)):
         assert len(text) < 500
         assert "gamma-fedht" in text
         assert show_metric("accuracy", result.summary.final) in text

@@ -50,13 +50,6 @@ app = typer.Typer(
 data_app = typer.Typer(cls=Commands, help="Data sets: list them, download them.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 app.add_typer(state_app, name="state")
-app.command("doctor", epilog="Example:  gammafl doctor --plain")(doctor_command)
-app.command("study", epilog="Example:  gammafl study table3 --task logistic-mini --quick")(study_command)
-app.command("pareto", epilog="Example:  gammafl pareto logistic-mini --quick")(pareto_command)
-app.command("redraw", epilog="Example:  gammafl redraw results/*/")(redraw_command)
-app.command("report", epilog="Example:  gammafl report runs/studies/table3-logistic-mini-quick --out page.html")(
-    report_command
-)
 
 METHOD_HELP = (
     "A name (see: gammafl methods), with settings if you like: top-k:keep=0.001,scope=tensor. Or a function in your own"
@@ -196,6 +189,30 @@ def compare(
     end_if_diverged(campaign)
 
 
+@app.command(epilog="Example:  gammafl tasks logistic-fmnist")
+def tasks(
+    name: Annotated[
+        str | None, typer.Argument(help="Show all settings of this task.", autocompletion=completion.tasks)
+    ] = None,
+) -> None:
+    """List the tasks. With a name, show the task's settings, their defaults and their meaning."""
+    from gammafl.config import presets
+    from gammafl.config.layers import described, make_config
+    from gammafl.report.tables import TextTable
+    from gammafl.tasks.registry import PRESETS, settings_of
+
+    if name is None:
+        rows = [[task, preset.description, preset.dataset] for task, preset in PRESETS.items()]
+        TextTable("tasks", ["name", "what it is", "data set"], rows, prose=True).print()
+        named = [[name, preset.description, ", ".join(preset.tasks)] for name, preset in presets.PRESETS.items()]
+        note = "a preset overrides the task's settings; --config and --set override it: gammafl run TASK --preset NAME"
+        TextTable("presets", ["name", "what it is", "tasks"], named, note, prose=True).print()
+    else:
+        config = make_config(settings_of(name), {"task": name})
+        note = "change with --set KEY=VALUE; the settings of a table with a kind depend on its kind"
+        TextTable(name, ["key", "value", "meaning"], described(config), note, prose=True).print()
+
+
 @app.command(epilog="Example:  gammafl methods top-k")
 def methods(
     name: Annotated[
@@ -211,6 +228,14 @@ def methods(
         methods_table([entry_named(name) for name in names()]).print()
     else:
         print(card(entry_named(name)))
+
+
+app.command("report", epilog="Example:  gammafl report runs/studies/table3-logistic-mini-quick --out page.html")(
+    report_command
+)
+app.command("pareto", epilog="Example:  gammafl pareto logistic-mini --quick")(pareto_command)
+app.command("study", epilog="Example:  gammafl study table3 --task logistic-mini --quick")(study_command)
+app.command("redraw", epilog="Example:  gammafl redraw results/*/")(redraw_command)
 
 
 @app.command(epilog="Example:  gammafl calibrate --dim 235690 --keep 0.001 --iterations 40000")
@@ -242,28 +267,7 @@ def calibrate(
         print(f"λ_0 = {initial:.4e}   γ-FedHT:  --method gamma-fedht:initial_threshold={initial:.6g}")
 
 
-@app.command(epilog="Example:  gammafl tasks logistic-fmnist")
-def tasks(
-    name: Annotated[
-        str | None, typer.Argument(help="Show all settings of this task.", autocompletion=completion.tasks)
-    ] = None,
-) -> None:
-    """List the tasks. With a name, show the task's settings, their defaults and their meaning."""
-    from gammafl.config import presets
-    from gammafl.config.layers import described, make_config
-    from gammafl.report.tables import TextTable
-    from gammafl.tasks.registry import PRESETS, settings_of
-
-    if name is None:
-        rows = [[task, preset.description, preset.dataset] for task, preset in PRESETS.items()]
-        TextTable("tasks", ["name", "what it is", "data set"], rows, prose=True).print()
-        named = [[name, preset.description, ", ".join(preset.tasks)] for name, preset in presets.PRESETS.items()]
-        note = "a preset overrides the task's settings; --config and --set override it: gammafl run TASK --preset NAME"
-        TextTable("presets", ["name", "what it is", "tasks"], named, note, prose=True).print()
-    else:
-        config = make_config(settings_of(name), {"task": name})
-        note = "change with --set KEY=VALUE; the settings of a table with a kind depend on its kind"
-        TextTable(name, ["key", "value", "meaning"], described(config), note, prose=True).print()
+app.command("doctor", epilog="Example:  gammafl doctor --plain")(doctor_command)
 
 
 @data_app.command("list", epilog="Example:  gammafl data list")

@@ -52,6 +52,11 @@ def need_torch() -> None:
             raise not_installed(package, "train")
 
 
+def need_flower() -> None:
+    if find_spec("flwr") is None:
+        raise not_installed("flwr", "flower")
+
+
 def command_line(*words: str | Path) -> str:
     """A gammafl command for a shell, with quotes around paths that need them."""
     return shlex.join(["gammafl", *map(str, words)])

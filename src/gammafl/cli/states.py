@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gammafl.cli.parsing import Commands
+from gammafl.cli.parsing import Commands, need_flower
 from gammafl.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def list_(directory: Directory = None) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    need_flower()
     from gammafl.flower.states import trainings
 
     rows = [(place, states) for place in _places(directory) for states in trainings(place)]
@@ -49,6 +50,7 @@ def clean(
     ] = False,
 ) -> None:
     """Remove states of ended trainings. They are also removed automatically: at the end, or after 30 days."""
+    need_flower()
     from gammafl.flower import states
 
     if (older_than is None) != everything:

@@ -230,3 +230,6 @@ class Summary(Product):
 
     def __repr__(self) -> str:
         return f"Summary({', '.join(f'{name}: {value}' for name, value in self.essentials().items())})"
+
+    def __str__(self) -> str:
+        return repr(self)  # pydantic's own would print all fields

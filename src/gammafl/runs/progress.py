@@ -13,6 +13,9 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
+from rich.progress import Task as RichTask
+from rich.table import Column
+from rich.text import Text
 
 from gammafl.federated.callbacks import Callback, Reason, Round
 from gammafl.federated.units import show_bytes, show_duration, show_metric
@@ -92,19 +95,49 @@ class JsonLines:
             print(json.dumps(asdict(status)), flush=True)
 
 
+class Cropped(TextColumn):
+    """The column that gives way where a terminal is narrow."""
+
+    def render(self, task: RichTask) -> Text:
+        text = super().render(task)
+        text.no_wrap, text.overflow = True, "ellipsis"
+        return text
+
+
 class Bars:
-    """A bar for each run, with metric, kept fraction, bytes sent and time left."""
+    """A bar for each run, with metric, kept fraction, bytes sent and time left.
+
+    On a narrow terminal the bars are short, the beginning of a long name is left out, and figures are cropped.
+    """
+
+    NARROW, LONG = 120, 36
 
     def __init__(self, bars: RichProgress) -> None:
         self.bars = bars
         self._tasks: dict[str, TaskID] = {}
+
+    @classmethod
+    def on(cls, console: Console) -> "Bars":
+        """New ones, on a terminal."""
+        return cls(
+            RichProgress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=10 if console.width < cls.NARROW else 24),
+                MofNCompleteColumn(),
+                Cropped("{task.fields[text]}", style="dim", table_column=Column()),  # which alone may shrink
+                TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+                console=console,
+            )
+        )
 
     def say(self, text: str) -> None:
         self.bars.console.print(text, style="dim", highlight=False, markup=False)
 
     def update(self, status: Status) -> None:
         if status.run not in self._tasks:
-            self._tasks[status.run] = self.bars.add_task(status.run, total=status.rounds, text="")
+            crop = self.bars.console.width < self.NARROW and len(status.run) > self.LONG
+            name = f"…{status.run[1 - self.LONG :]}" if crop else status.run
+            self._tasks[status.run] = self.bars.add_task(name, total=status.rounds, text="")
         self.bars.update(self._tasks[status.run], completed=status.round, text=status.text())
 
 
@@ -193,7 +226,7 @@ class Shown(Callback):
         evaluation, name = round.evaluation, round.run.metric or ""
         self._metric = self._metric if evaluation is None else evaluation.values[name]
         for warning in round.warnings:
-            self._progress.say(f"round {round.round}: {warning}")
+            self._progress.say(f"{self._label}, round {round.round}: {warning}")
         status = Status(
             run=self._label,
             round=round.round,
@@ -220,12 +253,6 @@ def show_progress(as_json: bool = False) -> Iterator[Progress]:
     if not (sys.stdout.isatty() and sys.stderr.isatty()):
         yield Lines()
         return
-    columns: list[Any] = [
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[text]}", style="dim"),
-        TimeRemainingColumn(compact=True, elapsed_when_finished=True),
-    ]
-    with RichProgress(*columns, console=Console(stderr=True)) as bars:
-        yield Bars(bars)
+    shown = Bars.on(Console(stderr=True))
+    with shown.bars:
+        yield shown
