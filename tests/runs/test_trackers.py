@@ -172,7 +172,7 @@ def test_a_tracker_changes_nothing_of_a_run_of_the_command_line(name: str, tmp_p
 
 
 def test_trackers_have_names() -> None:
-    with pytest.raises(InputError, match=r"there is no tracker 'tensorbord', did you mean 'tensorboard'\?"):
+    with pytest.raises(InputError, match=r"there is no tracker 'tensorbord' \(did you mean 'tensorboard'\?\)"):
         tracker_named("tensorbord")
 
 

@@ -203,7 +203,7 @@ def test_a_parameter_that_the_loss_does_not_see_stays() -> None:
 
 
 WRONG: dict[str, tuple[Any, str]] = {
-    "a typing error": ("adamww", "no optimizer 'adamww', did you mean 'adamw'"),
+    "a typing error": ("adamww", r"no optimizer 'adamww' \(did you mean 'adamw'"),
     "a setting it has not": ("adamw:momentum=0.9", "optimizer 'adamw' has no setting 'momentum'"),
     "a learning rate": ("sgd:lr=0.1", "the learning rate is the run's stepsize"),
     "a value out of range": ("sgd:momentum=-1", r"can't be made \(Invalid momentum value: -1\)"),

@@ -63,9 +63,9 @@ def test_a_run_is_not_resumed_on_other_data(in_tmp: Path, capsys: pytest.Capture
         sys.modules.pop(_module_name((in_tmp / "mytask.py").resolve()), None)
         sys.modules.pop("spread", None)
 
-    (in_tmp / "mytask.py").write_text(
-        "from spread import SPREAD\n" + EXAMPLE.replace("2 * torch.randn", "SPREAD * torch.randn")
-    )
+    own = EXAMPLE.replace("centres = 0.5 *", "centres = SPREAD *")
+    assert own != EXAMPLE
+    (in_tmp / "mytask.py").write_text(f"from spread import SPREAD\n{own}")
     write(2)
     run = ["run", "mytask.py:build", "--set", "iterations=20", "--out", "r"]
     assert gammafl(*run, capsys=capsys)[0] == 0
