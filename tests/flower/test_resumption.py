@@ -10,7 +10,7 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp import strategy as flower
-from flwr.serverapp.strategy import FedAvg, Result
+from flwr.serverapp.strategy import FedAdam, FedAvg, Result
 
 import gammafl as gf
 import gammafl.flower
@@ -403,6 +403,7 @@ def begin(folder: Path, rounds: int = 2, **settings: Any) -> Result:
         ({"local_steps": 5}, "local_steps"),
         ({"downlink": "changes"}, "downlink"),
         ({"whole": ["a.bias"]}, "whole"),
+        ({"strategy": FedAdam()}, "strategy"),
     ],
 )
 def test_another_training_does_not_go_on_from_this_one(changed: dict[str, Any], named: str, tmp_path: Path) -> None:

@@ -25,6 +25,9 @@ ELSEWHERE = "name another directory: Compressed(…, checkpoint=…)"
 class Terms(Facts):
     """Arguments that must be the same when a training continues."""
 
+    strategy: str
+    """The name of its class: another one would not understand what this one remembers."""
+
     method: str
     rounds: Count
     local_steps: Count

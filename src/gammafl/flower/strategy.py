@@ -281,6 +281,7 @@ class Compressed(Strategy):
     def _stored_terms(self, rounds: int) -> StoredTerms:
         down = self.downlink if isinstance(self.downlink, str) else describe(self.downlink)
         return StoredTerms(
+            strategy=type(self.strategy).__name__,
             method=self.description,
             rounds=rounds,
             local_steps=self.local_steps,
