@@ -12,7 +12,6 @@ import argparse
 import json
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -106,7 +105,7 @@ def run(command: str, jobs: int, until: float) -> int | None:
                 process.wait(max(0, min(EVERY_SECONDS, until - time.monotonic())))
             except subprocess.TimeoutExpired:
                 if over := time.monotonic() >= until:
-                    process.send_signal(signal.SIGINT)
+                    process.terminate()  # not an interrupt, which a shell lets background processes ignore
                     process.wait()
                 subprocess.run([*whole, "--collect"], cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
                 if comparable:
