@@ -145,9 +145,13 @@ def test_the_embedded_part_is_balanced_and_of_the_right_shape() -> None:
     assert data.train.mean() / 255 == pytest.approx(0.28604, abs=0.01)  # the whole data set's mean
 
 
-def test_a_cached_file_without_an_official_checksum_is_verified_by_its_own() -> None:
-    data = replace(dataset(Shelf(CONTENT)), files=tuple(DataFile(name, len(c)) for name, c in CONTENT.items()))
-    assert load_files(data, None, lambda _: None) == CONTENT
+@pytest.mark.parametrize("more", [-3, 0, 3])
+def test_a_cached_file_without_an_official_checksum_is_verified_by_its_own_at_any_size_near_the_known(
+    more: int,
+) -> None:
+    data = replace(dataset(Shelf(CONTENT)), files=tuple(DataFile(name, len(c) + more) for name, c in CONTENT.items()))
+    for _ in ("the address", "the cache"):
+        assert load_files(data, None, lambda _: None) == CONTENT
     (data.cache / "b-ubyte").write_bytes(CONTENT["b-ubyte"][:5])
     with pytest.raises(gf.InputError, match=r"damaged.*b-ubyte"):
         load_files(data, None, lambda _: None)

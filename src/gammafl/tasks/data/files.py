@@ -107,13 +107,16 @@ def damage_named(path: Path) -> Iterator[None]:
         raise InputError(f"can't read {path}: {error.strerror or error}") from None
 
 
-def verify(content: bytes | memoryview, file: DataFile, origin: str) -> None:
-    """Refuses content that is not that of `file`. The error names `origin`."""
-    found = hashlib.sha256(content).hexdigest()
-    if file.sha256 not in (None, found):
+def verify(content: bytes | memoryview, file: DataFile, origin: str, noted: str | None = None) -> None:
+    """Refuses content that is not that of `file`. The error names `origin`.
+
+    noted   the sha256 that the cache noted; it counts where no official one is known
+    """
+    found, expected = hashlib.sha256(content).hexdigest(), file.sha256 or noted
+    if expected not in (None, found):
         raise InputError(
             f"{origin} is damaged or not the official data: {file.name} has {len(content)} bytes with sha256"
-            f" {found[:12]}…, expected {file.bytes} with {str(file.sha256)[:12]}…; remove it and fetch it again"
+            f" {found[:12]}…, expected {file.bytes} with {str(expected)[:12]}…; remove it and fetch it again"
         )
     if len(content) > file.most_bytes:
         raise too_large(f"{file.name} of {origin}", file.most_bytes)
