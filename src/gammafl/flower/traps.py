@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, RecordDict
+from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import Strategy
 
@@ -63,7 +63,7 @@ def _no_change(content: RecordDict, sent: ArrayRecord) -> str | None:
 def _no_loss(strategy: flower.QFedAvg, content: RecordDict, sent: ArrayRecord) -> str | None:
     """QFedAvg weights an update by a power of the loss."""
     key = strategy.train_loss_key
-    loss = next(iter(content.metric_records.values()), {}).get(key)
+    loss = next(iter(content.metric_records.values()), MetricRecord()).get(key)
     reason = f"its metric {key!r} is no loss by which the strategy can weight: {loss!r:.80}"
     if not isinstance(loss, int | float) or not 0 <= loss < math.inf:
         return reason
