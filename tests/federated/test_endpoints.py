@@ -121,6 +121,21 @@ def test_a_client_that_lost_an_upload_trains_on_from_it() -> None:
     np.testing.assert_allclose(trained({1, 2, 5}), trained(set()), atol=1e-5)
 
 
+def test_a_training_that_is_begun_again_starts_from_the_same_model() -> None:
+    """As after an error in the first attempt, in the same round or in the next one."""
+    method, zero = gf.top_k(k=2), np.zeros(5, np.float32)
+    server, client = gf.Server(method, SCHEDULE, like=5), gf.Client("a", method, like=5)
+    client.encode(zero, zero - [5, 1, 2, 3, 4], server.offer("a"))  # and it is lost
+    server.step(zero.copy())
+    starts = [client.begin(zero, server.offer("a")).tolist() for _ in range(2)]
+    server.step(zero.copy())
+    starts.append(client.begin(zero, server.offer("a")).tolist())
+    assert starts == [[-5, 0, 0, 0, -4]] * 3
+    assert server.accept("a", client.encode(zero, zero, server.offer("a")))
+    server.step(zero.copy())
+    assert client.begin(zero, server.offer("a")).tolist() == [0] * 5
+
+
 class Net(nn.Module):
     def __init__(self, precision: torch.dtype = torch.float32) -> None:
         super().__init__()

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from torch import nn
 import gammafl as gf
 import gammafl.flower
 from gammafl.flower import states
+from gammafl.flower.disk import ClientDisk
 from tests.flower.grid import InProcessGrid
 from tests.flower.spoil import BAD_NODE, with_metrics
 
@@ -546,6 +548,24 @@ def test_states_of_a_client_that_trains_at_the_moment_stay(tmp_path: Path) -> No
     wrapped.start(grid, copy.deepcopy(MODEL), 2)
     assert [len(record["clients"]) for record in wrapped.history] == [3, 3]
     assert len(states.clean(tmp_path, days=0)) == 1
+
+
+def test_no_client_begins_to_train_while_its_state_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = InProcessGrid(app_of(down, [gammafl.flower.compress(tmp_path)]), 2)
+    gammafl.flower.Compressed(FedAvg(), method="top-k").start(grid, copy.deepcopy(MODEL), 1)
+    (left,) = states.trainings(tmp_path)
+    unlink, begun = Path.unlink, []
+
+    def begin(path: Path, missing_ok: bool = False) -> None:
+        if path.suffix == ".state":
+            with suppress(gf.InputError), ClientDisk(tmp_path, grid.contexts[100], left.training).locked(0.0):
+                begun.append(path)
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", begin)
+    assert states.clean(tmp_path, days=0) == [left]
+    assert not begun
+    assert not left.path.exists()
 
 
 def test_simulated_clients_keep_their_states_in_a_temporary_directory_that_all_workers_share(

@@ -216,6 +216,25 @@ class BrokenError(Exception):
     pass
 
 
+@pytest.mark.parametrize("deadly", [1, 6])
+def test_after_a_crash_no_evaluation_is_told_twice(deadly: int, tmp_path: Path) -> None:
+    """An evaluation that is made again is not among those from before. EarlyStopping would count it twice."""
+
+    def dies(message: Message, reply: Message) -> Message:
+        if len(grid.sent) == deadly:
+            raise BrokenError
+        return reply
+
+    settings: dict[str, Any] = {"checkpoint": tmp_path / "server", "rounds": 4}
+    grid = InProcessGrid(quadratic_app(Quadratic(), tmp_path / "clients"), 4, dies)
+    with pytest.raises(BrokenError):
+        deployed(tmp_path, [], grid=grid, **settings)
+    hears = Hears()
+    deployed(tmp_path, [hears], **settings)
+    told = [evaluation.round for evaluation in [*hears.before, *hears.evaluations]]
+    assert told == [0, 1, 2, 3, 4]
+
+
 def test_an_exception_in_a_callback_ends_the_training_and_nothing_is_lost(tmp_path: Path) -> None:
     class Breaks(gf.Callback):
         def on_round(self, round: gf.Round) -> None:

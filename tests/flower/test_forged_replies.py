@@ -168,3 +168,61 @@ def test_a_whole_model_that_is_none_is_refused(name: str, kind: str, tmp_path: P
     chosen.start(InProcessGrid(app, NODES, fate), tied_model(), 2)
     assert [sorted(record["clients"]) for record in chosen.history] == [["0", "1", "3", "4"]] * 2
     assert all("its model" in record["refused"][str(BAD_NODE)] for record in chosen.history)
+
+
+def no_change() -> bytes:
+    return encode(gf.SparseUpdate(DIM, [], []))
+
+
+def too_little() -> bytes:
+    """Its norm squared is 0 in float32."""
+    return encode(gf.SparseUpdate(DIM, [3], [1e-30]))
+
+
+CLIPPING: dict[str, Callable[[], Strategy]] = {
+    "fixed": lambda: flower.DifferentialPrivacyServerSideFixedClipping(FedAvg(), 0.0, 10.0, NODES),
+    "adaptive": lambda: flower.DifferentialPrivacyServerSideAdaptiveClipping(FedAvg(), 0.0, NODES),
+}
+
+
+@pytest.mark.parametrize("clipping", CLIPPING)
+@pytest.mark.parametrize("payload", [no_change, too_little])
+def test_an_upload_that_changes_nothing_does_not_end_a_run_that_clips(
+    clipping: str, payload: Callable[[], bytes], tmp_path: Path
+) -> None:
+    """Flower's code divides by the norm of the change. An honest upload may be empty, too."""
+    app = app_with([gammafl.flower.compress(tmp_path)])
+    chosen = played(CLIPPING[clipping](), app, spoilt(with_payload(payload())))
+    assert all("changes nothing" in record["refused"][str(BAD_NODE)] for record in chosen.history[1:])
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf"), -1.0, 1e300, -(2**63)])
+def test_no_loss_ends_the_run_of_qfedavg(loss: float, tmp_path: Path) -> None:
+    """It weights each update by a power of the loss that the client tells."""
+    inner = flower.QFedAvg(client_learning_rate=0.2, q=0.1, train_loss_key="train_loss")
+
+    def forge(reply: Message) -> None:
+        reply.content["metrics"]["train_loss"] = loss  # type: ignore[index]
+
+    chosen = played(inner, app_with([gammafl.flower.compress(tmp_path)]), forge)
+    assert all("train_loss" in record["refused"][str(BAD_NODE)] for record in chosen.history[1:])
+
+
+def test_a_loss_that_no_power_makes_too_large_counts(tmp_path: Path) -> None:
+    inner = flower.QFedAvg(client_learning_rate=0.2, q=0.1, train_loss_key="train_loss")
+    chosen = played(inner, app_with([gammafl.flower.compress(tmp_path)]), lambda reply: None)
+    assert not any(record["refused"] for record in chosen.history)
+
+
+@pytest.mark.parametrize("name", ["DP around one's own", "Bulyan"])
+def test_a_whole_model_may_have_its_tensors_in_another_order(name: str, tmp_path: Path) -> None:
+    """Some strategies go by the order of tensors."""
+    make = STRATEGIES.get(name, lambda: flower.Bulyan(num_malicious_nodes=0))
+
+    def forge(reply: Message) -> None:
+        del reply.content["gammafl"]
+        model = record_of(np.ones(DIM, np.float32))
+        reply.content["arrays"] = ArrayRecord(dict(reversed(model.items())))
+
+    chosen = played(make(), app_with([gammafl.flower.compress(tmp_path)]), forge, accept_whole=True)
+    assert [record.get("whole", 0) for record in chosen.history] == [0, 1, 1, 1, 1]

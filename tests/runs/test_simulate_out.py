@@ -121,6 +121,19 @@ def other_data() -> list[TensorDataset]:
     return [TensorDataset(2 * inputs, labels) for inputs, labels in (client.tensors for client in blobs()[0])]
 
 
+class StopsAtOnce(gf.Callback):
+    def on_start(self, run: gf.Run) -> str:
+        return "not yet"
+
+
+@pytest.mark.parametrize("method", ["gamma-fedht-s", "gamma-fedht:level=run"])
+def test_a_run_that_a_callback_ended_before_its_first_round_can_go_on(method: str, tmp_path: Path) -> None:
+    """Nothing steers the level yet: no state of it is stored."""
+    with pytest.raises(gf.InputError, match="not yet"):
+        simulated(tmp_path / "run", method=method, callbacks=[StopsAtOnce()])
+    assert simulated(tmp_path / "run", method=method).summary is not None
+
+
 @pytest.mark.parametrize(
     ("changes", "difference"),
     [

@@ -24,6 +24,7 @@ from gammafl.core.device.vectors import is_on_device, on_host
 from gammafl.core.errors import InputError, WireError, require
 from gammafl.core.method import Method
 from gammafl.core.moment import Schedule
+from gammafl.core.sparse import SparseUpdate
 from gammafl.federated.budget import Pace, own_budget
 from gammafl.federated.client import start_after_loss
 from gammafl.federated.exchange import Answer, ClientFacts, ClientState, Offer, upload_facts
@@ -97,7 +98,12 @@ class Client:
         self._place = place_of(held) if device is None else place_named(device)
         require_possible_in(self._place, self.method)
         self._asked = device is not None
-        self._state = self._new_state("")
+        self._set_state(self._new_state(""))
+
+    def _set_state(self, state: ClientState) -> None:
+        self._state = state
+        self._lost: SparseUpdate | None = None
+        """What was lost with the last upload, until the next upload is made: it may take several attempts."""
 
     def _new_state(self, training: str, round_number: int = 0, pace: Pace | None = None) -> ClientState:
         return ClientState.new(self.method, self.layout.dim, training, round_number, self._place, pace)
@@ -135,7 +141,9 @@ class Client:
         if not self._is_answered(offer):
             again, lost = self._state.settle(offer, self.name)
             if lost is not None and not again:
-                start = start_after_loss(start, lost)
+                self._lost = lost
+            if self._lost is not None:
+                start = start_after_loss(start, self._lost)
         return unflatten(start, self.layout, model)
 
     def encode(self, before: Any, after: Any, offer: Offer) -> bytes:
@@ -156,7 +164,9 @@ class Client:
         largest = kernels.difference(delta, self._flat(after, "after"), delta)
         again, _ = self._state.settle(offer, self.name)
         local = LocalUpdate(delta, 0.0, largest)
-        return self._upload(self._state.send(local, offer, self.layout, self.name, again, self.budget), offer, again)
+        payload = self._state.send(local, offer, self.layout, self.name, again, self.budget)
+        self._lost = None
+        return self._upload(payload, offer, again)
 
     def _upload(self, payload: bytes, offer: Offer, again: bool) -> bytes:
         state = self._state
@@ -174,10 +184,10 @@ class Client:
         fits = offer.dim == self.layout.dim and offer.layout in (None, self.layout.fingerprint())
         require(fits, "the server's model has other tensors than this client's; give both the same `like`")
         if offer.training != self._state.training:
-            self._state = self._new_state(offer.training, pace=self._state.pace)
+            self._set_state(self._new_state(offer.training, pace=self._state.pace))
         if (reason := self._state.distrust(offer, "this client")) is not None:
             LOG.warning("gammafl: client %s starts clean: %s", self.name, reason)
-            self._state = self._new_state(offer.training, offer.round - 1, self._state.pace)
+            self._set_state(self._new_state(offer.training, offer.round - 1, self._state.pace))
         require(
             offer.round > self._state.round or self._is_answered(offer),
             f"an offer of round {offer.round}, but this client has uploaded in round {self._state.round} already",
@@ -199,7 +209,7 @@ class Client:
             payload = None if "open" not in tensors else np.asarray(tensors.pop("open"), np.uint8).tobytes()
             require(facts.method == described(self.method), f"it belongs to the method {facts.method}")
             vectors = {name: np.array(vector) for name, vector in tensors.items()}
-            self._state = ClientState.restored(self.method, dim, facts, vectors, payload, self._place)
+            self._set_state(ClientState.restored(self.method, dim, facts, vectors, payload, self._place))
         except ValueError as error:
             raise InputError(f"not a state of this client ({error})") from None
 

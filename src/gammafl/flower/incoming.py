@@ -73,6 +73,7 @@ class Incoming:
         self._refuse_copies(models)
         self._refuse_outliers(models)
         self._refuse_odd_ones(models)
+        self._refuse_traps(models)
         return passed + list(models.values())
 
     def _read_evaluated(self, replies: list[Message]) -> list[Message]:
@@ -144,11 +145,21 @@ class Incoming:
         usual = usual_form(forms.values())
         for node, form in forms.items():
             if form != usual:
-                self._refuse(node, why)
-                self.training.exchange.refuse(node)
-                self.training.open.partial.discard(node)
-                self.training.open.whole.pop(node, None)
-                del models[node]
+                self._refuse_model(models, node, why)
+
+    def _refuse_traps(self, models: dict[int, Message]) -> None:
+        """Refuses replies with which the strategy, one of Flower's, would divide by zero or make a model of NaN."""
+        for node in list(models):
+            if reason := self.training.terms.trap(models[node].content, self.training.open.bases[node].record):
+                self._refuse_model(models, node, reason)
+
+    def _refuse_model(self, models: dict[int, Message], node: int, reason: str) -> None:
+        """Refuses a reply of `models` that was accepted before."""
+        self._refuse(node, reason)
+        self.training.exchange.refuse(node)
+        self.training.open.partial.discard(node)
+        self.training.open.whole.pop(node, None)
+        del models[node]
 
     def _take(self, node: int, reply: Message) -> bool:
         """Replaces the upload in a reply by the model. False if the strategy gets no reply from this one."""
@@ -198,7 +209,8 @@ class Incoming:
     def _take_whole(self, node: int, content: RecordDict) -> None:
         """Accepts a whole model, after checks of its tensors, its values and its norm."""
         self._weight(content)
-        record = content.array_records.get(self.training.model_key(content) or "")
+        key = self.training.model_key(content) or ""
+        record = content.array_records.get(key)
         if not record:
             raise InputError("its reply holds no model")
         self.training.layout.check(record, "its model")
@@ -206,6 +218,8 @@ class Incoming:
         require_finite(model, "its model", self.training.terms.largest_update)
         self._require_within(node, record, model)
         self.training.open.whole[node] = sum(len(array.data) for array in record.values())
+        names = self.training.open.bases[node].record  # some strategies go by the order of tensors
+        content[key] = ArrayRecord({name: record[name] for name in names if name in record})
 
     def _require_within(self, node: int, record: ArrayRecord, model: Vector) -> None:
         """Applies the limit of the norm to a whole model. Otherwise a client could escape it without the mod."""

@@ -110,7 +110,7 @@ class Resumption:
         """Whether the round that `start` runs now was finished before."""
         return self._stored is not None and self.done is not None
 
-    def _is_past(self, server_round: int) -> bool:
+    def is_past(self, server_round: int) -> bool:
         """Whether a later round was finished when this process began."""
         return self.done is not None and server_round < self.done
 
@@ -143,7 +143,7 @@ class Resumption:
         grid: Grid,
     ) -> Iterable[Message]:
         """Calls the strategy's `configure_train` or `configure_evaluate`, but not in finished rounds."""
-        if self._is_past(server_round) or (kind == TRAIN and server_round == self.done):
+        if self.is_past(server_round) or (kind == TRAIN and server_round == self.done):
             return []
         self._restore_strategy()
         self._configs[kind].meet(config)
@@ -153,7 +153,7 @@ class Resumption:
     def aggregate_train(
         self, original: Callable[..., Any], server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        if self._is_past(server_round):
+        if self.is_past(server_round):
             return None, None
         if server_round == self.done and self._stored is not None:
             self._restore_strategy()
@@ -170,7 +170,7 @@ class Resumption:
     def aggregate_evaluate(
         self, original: Callable[..., Any], server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        if self._is_past(server_round):
+        if self.is_past(server_round):
             return None
         metrics: MetricRecord | None = self._now.evaluate(original, server_round, list(replies))
         self._note(EVALUATE, server_round, metrics)
@@ -180,7 +180,7 @@ class Resumption:
         self, original: Callable[..., MetricRecord | None], server_round: int, arrays: ArrayRecord
     ) -> MetricRecord | None:
         """The app's `evaluate_fn`."""
-        if self._is_past(server_round):
+        if self.is_past(server_round):
             return None
         metrics = original(server_round, arrays)
         self._note(SERVER, server_round, metrics)

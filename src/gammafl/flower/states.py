@@ -5,7 +5,7 @@ import re
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,13 +86,26 @@ def in_use(path: Path) -> bool:
     return False
 
 
-def remove(path: Path) -> None:
-    """Removes gammafl's files from the folder of a training, and then the folder, if it has no other files."""
-    with suppress(FileNotFoundError):  # another process removes it as well
-        for file in _files(path):
+def remove(path: Path) -> bool:
+    """Removes gammafl's files from the folder of a training, and then the folder, if it has no other files.
+
+    Meanwhile no client can begin to train there. If one trains already, nothing is removed and the result is False.
+    """
+    with ExitStack() as held, suppress(FileNotFoundError):  # another process removes it as well
+        files = sorted(_files(path), key=lambda file: file.suffix == ".lock")
+        for lock in (file for file in files if file.suffix == ".lock"):
+            try:
+                with suppress(OSError):
+                    held.enter_context(locks.take(lock, f"{lock} is held"))
+            except InputError:
+                return False
+        for file in files:
+            if os.name == "nt" and file.suffix == ".lock":  # a file that is held can't be removed there
+                held.close()
             file.unlink(missing_ok=True)
-    with suppress(OSError):  # not empty
-        path.rmdir()
+        with suppress(OSError):  # not empty
+            path.rmdir()
+    return True
 
 
 def clean(
@@ -110,8 +123,7 @@ def clean(
     for states in there:
         old = days is not None and states.changed <= time.time() - days * DAY
         large = most_bytes is not None and total > most_bytes
-        if (old or large) and not in_use(states.path):
-            remove(states.path)
+        if (old or large) and remove(states.path):
             total -= states.size_bytes
             removed.append(states)
     return removed

@@ -41,6 +41,7 @@ from gammafl.flower.messages import KEY
 from gammafl.flower.resumption import Resumption
 from gammafl.flower.rounds import Rounds
 from gammafl.flower.training import Terms, Training
+from gammafl.flower.traps import trap_of
 from gammafl.flower.watching import Watching, evaluations_of
 from gammafl.methods.description import describe
 from gammafl.methods.registry import resolve
@@ -316,6 +317,7 @@ class Compressed(Strategy):
             weight_key=weight_key(self.strategy),
             alike=is_flowers(self.strategy),
             plain=is_plain(self.strategy),
+            trap=trap_of(self.strategy),
             simulated=simulated,
             resumes=self.checkpoint is not None,
         )

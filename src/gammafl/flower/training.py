@@ -23,6 +23,7 @@ from gammafl.flower.arrays import floats_in, floats_out, kept, same_data
 from gammafl.flower.downlink import Downlink
 from gammafl.flower.layout import FLOATS, WHOLE, Layout, LayoutFacts
 from gammafl.flower.packing import Packer, unpack
+from gammafl.flower.traps import Trap, no_trap
 from gammafl.methods.ways import Way
 
 LOG = logging.getLogger("flwr")
@@ -61,6 +62,9 @@ class Terms:
 
     plain: bool = False
     """Whether the strategy aggregates as FedAvg does."""
+
+    trap: Trap = no_trap
+    """Why a reply would end the run in the strategy's own code."""
 
     @property
     def largest_model(self) -> float:

@@ -140,7 +140,7 @@ class Watching:
 
 
 def evaluations_of(resumption: Resumption | None, local_steps: int) -> Sequence[Evaluated]:
-    """The evaluations of finished rounds."""
+    """The evaluations of finished rounds. That of the last one is left out: it is made again."""
     if resumption is None:
         return []
     kinds = {SERVER: "server", EVALUATE: CLIENTS}
@@ -148,6 +148,7 @@ def evaluations_of(resumption: Resumption | None, local_steps: int) -> Sequence[
         Evaluated(number, number * local_steps, numbers_of(metrics), kinds[kind])
         for kind in kinds
         for number, metrics in resumption.metrics[kind].items()
+        if resumption.is_past(number)
     ]
     return sorted(found, key=lambda evaluation: evaluation.round)
 

@@ -250,8 +250,9 @@ def _require_sense(saved: Saved, plan: Plan, ledger: Path) -> None:
     """Raises a `ValueError` if a run of `plan` can't have this state, or if `ledger` lacks rounds of it."""
     if saved.state.round > plan.rounds:
         raise ValueError(f"it is of round {saved.state.round} of {plan.rounds}")
-    Controller(plan.method, plan.dim, plan.schedule, plan.rounds, plan.allowance).restore(saved.state.level)
-    LearntNorm(plan.limits).restore(saved.state.norms)
+    if saved.state.round:  # before that, neither has a state
+        Controller(plan.method, plan.dim, plan.schedule, plan.rounds, plan.allowance).restore(saved.state.level)
+        LearntNorm(plan.limits).restore(saved.state.norms)
     if (saved.state.down is None) != (plan.downlink == "full"):
         raise ValueError("it has another downlink than the run")
     if saved.state.down is not None and saved.state.down.version > saved.state.round:
