@@ -113,7 +113,7 @@ docs: .venv/docs  ## builds the site in build/site; a broken link or a page that
 docs-serve: .venv/docs  ## serves the site on this machine, and builds it again after each change
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
-dist: .dist/ready  ## wheel and source distribution in dist/: checked, installed without extras and with each, and used; eight minutes
+dist: .dist/ready  ## wheel and source distribution in dist/: checked, installed without extras and with each, and used; eight minutes on an idle machine
 	.dist/bin/python -m tools.dist
 
 clean:  ## remove the environment and everything that was built

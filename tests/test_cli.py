@@ -304,6 +304,7 @@ MISTAKES = {
     "a setting that follows": ("study table3 --set compression.k=5", "compares different settings of compression.k"),
     "a study's seed": ("study table3 --set seed=5", "table3 takes --seeds"),
     "a study's task as a setting": ("study table3 --set task=logistic-mini", "table3 takes --task"),
+    "rows that are not there": ("study table3 --rows nowhere", "nowhere holds no rows of a study"),
     "a setting of no run": ("study theory --set iterations=5", "it has no settings"),
     "a setting of no table": ("study table2 --set iterations=5", "it has no settings"),
     "k of a comparison": ("compare logistic-mini --set compression.k=5", "the k that sends as many entries"),

@@ -39,6 +39,15 @@ def test_a_cell_that_fails_is_told_with_its_error(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
+def test_what_only_the_first_use_on_a_machine_prints_is_not_stored(tmp_path: Path) -> None:
+    nbformat = pytest.importorskip("nbformat")
+    lines = ["import sys", "print('gammafl: loops are compiled for …', file=sys.stderr)", "print('a result')"]
+    path = tmp_path / "first.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("\n".join(lines))]), path)
+    subprocess.run([sys.executable, "-m", "tools.notebooks", str(path)], cwd=ROOT, check=True)
+    assert ["".join(output["text"]) for output in cells_of(path)[0]["outputs"]] == ["a result\n"]
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_what_is_committed_has_outputs_and_no_error(path: Path) -> None:
     code = [cell for cell in cells_of(path) if cell["cell_type"] == "code"]

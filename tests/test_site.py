@@ -11,6 +11,7 @@ from urllib.parse import unquote
 import pytest
 
 import gammafl as gf
+from tests.browser import find_browser, open_browser
 from tools import cli_page, configuration_page
 from tools.site_hooks import on_page_content
 
@@ -117,3 +118,19 @@ def test_an_option_in_a_table_stays_whole_and_a_command_does_not() -> None:
     whole, command = on_page_content(html, *[None] * 3).split("</td>")[:2]
     assert 'class="whole"' in whole
     assert 'class="whole"' not in command
+
+
+def test_a_page_from_the_disk_offers_no_search(site: Path, tmp_path: Path) -> None:
+    """A browser lets such a page read no index. When the site is served, the button is there."""
+    program = find_browser()
+    if program is None:
+        pytest.skip("there is no Chromium: make browser")
+    seen = "document.querySelector('.md-header [for=__search]').checkVisibility()"
+    box = "document.querySelector('.md-search')"
+    with open_browser(program, tmp_path / "profile") as page:
+        page.screen(390, 844, phone=True)
+        page.open(site / "index.html")
+        page.wait_for(f"{box}.hidden")
+        assert not page.evaluate(seen)
+        page.evaluate(f"{box}.hidden = false")
+        assert page.evaluate(seen)

@@ -78,7 +78,7 @@ def test_a_default_that_is_a_word_is_not_for_a_setting_that_is_a_number(registry
     ("expression", "sentence"),
     [
         ("topk", "no method 'topk' (did you mean 'top-k'?)"),
-        ("top-k:kep=1", "top-k has no setting 'kep' (did you mean 'keep'?)"),
+        ("top-k:kep=1", "top-k has no setting 'kep' (did you mean 'keep'?); it has keep, k, scope, values"),
         ("top-k:scope=none", "scope must be 'global' or 'tensor'"),
         ("top-k:k=many", "k must be a whole number or a number or unset, got 'many'"),
         ("top-k:keep", "settings are written key=value"),

@@ -19,7 +19,7 @@ PURPOSES = {
     "flower": "Flower apps: gf.flower",
     "gpt2": "the GPT-2 tasks",
     "privacy": "account for differential privacy",
-    "triton": "one fused pass on NVIDIA devices",
+    "triton": "one fused pass on NVIDIA devices, where there are any",
 }
 """Extra → what it is for. Other extras are shown by their name."""
 

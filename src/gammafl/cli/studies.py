@@ -57,6 +57,7 @@ def study(
     declared = study_named(name)
     from gammafl.config.layers import parse_settings
     from gammafl.config.presets import PRESET
+    from gammafl.experiments.pages import need_rows
     from gammafl.experiments.runner import Options, plan_campaign
     from gammafl.experiments.store import rows_by_run
 
@@ -65,6 +66,8 @@ def study(
     if task:
         chosen["task"] = [*chosen.get("task", []), *check_tasks(declared, words(task))]
     changes = {**({PRESET: preset} if preset else {}), **parse_settings(set_ or [])}
+    for path in rows or []:
+        need_rows(path, "no rows of a study (rows.jsonl)")
     known = rows_by_run(rows or [], KNOWN)
     options = Options(out, seed_list, quick, jobs, chosen, changes, collect, data_dir, known)
     campaign = plan_campaign(declared, options)

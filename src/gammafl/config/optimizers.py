@@ -134,7 +134,7 @@ def server_optimizer(value: "str | Mapping[str, Any] | ServerOptimizer | None") 
     for key in table:
         if key not in known:
             hint = did_you_mean(key, known)
-            raise InputError(f"server_optimizer {kind!r} has no setting {key!r}{hint or ';'} it has {', '.join(known)}")
+            raise InputError(f"server_optimizer {kind!r} has no setting {key!r}{hint}; it has {', '.join(known)}")
     try:
         return _ADAPTER.validate_python(table)
     except ValidationError as error:

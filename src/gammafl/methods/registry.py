@@ -130,7 +130,7 @@ class Entry:
             if key not in self.parameters:
                 known = ", ".join(self.parameters) or "none"
                 hint = did_you_mean(key, self.parameters)
-                raise InputError(f"{self.name} has no setting {key!r}{hint or ';'} it has {known}")
+                raise InputError(f"{self.name} has no setting {key!r}{hint}; it has {known}")
             _check_type(self, key, value)
         for key in self.needs:
             require(key in settings, f"{self.name} needs {key}: write {self.name}:{key}=…")

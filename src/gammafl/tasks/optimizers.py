@@ -127,7 +127,7 @@ def _named(kind: str, arguments: dict[str, Any]) -> Make:
     for key in arguments:
         if key not in known:
             hint = did_you_mean(key, known)
-            raise InputError(f"optimizer {kind!r} has no setting {key!r}{hint or ';'} it has {', '.join(known)}")
+            raise InputError(f"optimizer {kind!r} has no setting {key!r}{hint}; it has {', '.join(known)}")
     return partial(classes[kind], **arguments)
 
 
