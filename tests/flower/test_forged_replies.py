@@ -202,7 +202,7 @@ def test_no_loss_ends_the_run_of_qfedavg(loss: float, tmp_path: Path) -> None:
     inner = flower.QFedAvg(client_learning_rate=0.2, q=0.1, train_loss_key="train_loss")
 
     def forge(reply: Message) -> None:
-        reply.content["metrics"]["train_loss"] = loss  # type: ignore[index]
+        reply.content.metric_records["metrics"]["train_loss"] = loss
 
     chosen = played(inner, app_with([gammafl.flower.compress(tmp_path)]), forge)
     assert all("train_loss" in record["refused"][str(BAD_NODE)] for record in chosen.history[1:])
@@ -222,7 +222,7 @@ def test_a_whole_model_may_have_its_tensors_in_another_order(name: str, tmp_path
     def forge(reply: Message) -> None:
         del reply.content["gammafl"]
         model = record_of(np.ones(DIM, np.float32))
-        reply.content["arrays"] = ArrayRecord(dict(reversed(model.items())))
+        reply.content["arrays"] = ArrayRecord(dict(reversed(list(model.items()))))
 
     chosen = played(make(), app_with([gammafl.flower.compress(tmp_path)]), forge, accept_whole=True)
     assert [record.get("whole", 0) for record in chosen.history] == [0, 1, 1, 1, 1]
