@@ -111,7 +111,7 @@ class AnySequence(RuleBasedStateMachine):
 
     @rule(name=names, seed=seeds, size=st.sampled_from([1, 1, 0, 100]), begins=st.booleans(), saves=st.booleans())
     def a_client_trains(self, name: str, seed: int, size: int, begins: bool, saves: bool) -> None:
-        """With the last offer that it got: in its round, again, or too late."""
+        """With the last offer that it got: in its round, again, or too late. One that saves starts again from there."""
         if name not in self.offers:
             self.a_client_gets_an_offer(name)
         client, offer, account = self.clients[name], self.offers[name], self.accounts[name]
@@ -132,14 +132,21 @@ class AnySequence(RuleBasedStateMachine):
         self.uploads.append(Upload(name, data, offer.step, account))
         if saves:
             self.disks[name] = copy.deepcopy(client.state_dict()), account
+            self.a_client_restarts(name)
 
-    @rule(name=names, finds=st.booleans())
-    def a_client_restarts(self, name: str, finds: bool) -> None:
-        """From what it stored last, perhaps long ago, or from nothing: then its disk may be back later."""
+    @rule(name=names)
+    def a_client_restarts(self, name: str) -> None:
+        """From what it stored last, which may be long ago."""
+        state, self.accounts[name] = self.disks[name]
+        self.clients[name] = gf.Client(name, self.method, like=DIM)
+        self.clients[name].load_state_dict(copy.deepcopy(state))
+
+    @rule(name=names, seed=seeds, returns=st.booleans())
+    def a_client_works_without_its_disk(self, name: str, seed: int, returns: bool) -> None:
         self.clients[name], self.accounts[name] = gf.Client(name, self.method, like=DIM), Account()
-        if finds:
-            state, self.accounts[name] = self.disks[name]
-            self.clients[name].load_state_dict(copy.deepcopy(state))
+        self.a_client_takes_part(name, seed, saves=False)
+        if returns:
+            self.a_client_restarts(name)
 
     @rule(back=latest_first, times=st.integers(1, 2))
     def an_upload_arrives(self, back: int, times: int) -> None:
@@ -198,11 +205,14 @@ class AnySequence(RuleBasedStateMachine):
     @rule(seed=seeds, lost=st.sampled_from(["", "", "a", "b", "ac"]), saves=st.booleans())
     def a_whole_round_passes(self, seed: int, lost: str, saves: bool) -> None:
         for i, name in enumerate(WEIGHTS):
-            self.a_client_gets_an_offer(name)
-            self.a_client_trains(name, seed + i, size=1, begins=True, saves=saves)
-            if name not in lost:
-                self.an_upload_arrives(back=0, times=1)
+            self.a_client_takes_part(name, seed + i, saves, name in lost)
         self.a_round_ends(crashes=False)
+
+    def a_client_takes_part(self, name: str, seed: int, saves: bool, lost: bool = False) -> None:
+        self.a_client_gets_an_offer(name)
+        self.a_client_trains(name, seed, size=1, begins=True, saves=saves)
+        if not lost:
+            self.an_upload_arrives(back=0, times=1)
 
     @rule(within_round=st.booleans(), bounds=st.none() | all_bounds)
     def the_server_restarts(self, within_round: bool, bounds: dict[str, Any] | None) -> None:
@@ -231,5 +241,5 @@ class AnySequence(RuleBasedStateMachine):
 @pytest.mark.parametrize("name", METHODS)
 def test_nothing_is_lost_and_nothing_counts_twice_in_any_sequence(name: str) -> None:
     machine: Any = seed(name)(partial(AnySequence, METHODS[name]))
-    fixed = settings(max_examples=60, stateful_step_count=25, database=None, suppress_health_check=list(HealthCheck))
+    fixed = settings(max_examples=40, stateful_step_count=25, database=None, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(machine, settings=fixed)
