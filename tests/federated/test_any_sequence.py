@@ -202,10 +202,12 @@ class AnySequence(RuleBasedStateMachine):
                 held.shift += self.shifts.rate * sent
         return change
 
-    @rule(seed=seeds, lost=st.sampled_from(["", "", "a", "b", "ac"]), saves=st.booleans())
-    def a_whole_round_passes(self, seed: int, lost: str, saves: bool) -> None:
+    @rule(seed=seeds, lost=st.sampled_from(["", "", "a", "b", "ac"]), saves=st.booleans(), restarts=st.booleans())
+    def a_whole_round_passes(self, seed: int, lost: str, saves: bool, restarts: bool) -> None:
         for i, name in enumerate(WEIGHTS):
             self.a_client_takes_part(name, seed + i, saves, name in lost)
+            if restarts and i == 0:
+                self.the_server_restarts(within_round=True, bounds=None)
         self.a_round_ends(crashes=False)
 
     def a_client_takes_part(self, name: str, seed: int, saves: bool, lost: bool = False) -> None:
