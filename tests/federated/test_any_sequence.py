@@ -36,7 +36,7 @@ METHODS = {
     "top-k": gf.top_k(k=3),
     "rand-k": gf.rand_k(keep=0.2),
     "shifts, each": gf.gamma_fedht_s(initial_threshold=0.5, rate=0.2, server="each"),
-    "shifts, sum": gf.gamma_fedht_s(keep=0.2, rate=0.2),
+    "shifts, sum": gf.gamma_fedht_s(initial_threshold=0.5, rate=0.2),
 }
 RUN = {"budget": "6 kB/run", "uploads": 3}  # not for shifts
 LIMITS = gf.Limits(payload_bytes=30), gf.Limits(entries=2), gf.Limits(norm=1.5), gf.Limits(learnt_norm=4.0)
