@@ -79,6 +79,7 @@ class AnySequence(RuleBasedStateMachine):
         self.accounts = dict.fromkeys(WEIGHTS, Account())
         self.disks = {name: (client.state_dict(), Account()) for name, client in self.clients.items()}
         self.offers: dict[str, gf.Offer] = {}
+        self.uploads = list[Upload]()
         self.held: dict[str, Held] = defaultdict(Held)
 
     def teardown(self) -> None:
@@ -87,7 +88,7 @@ class AnySequence(RuleBasedStateMachine):
     @initialize(bounds=all_bounds)
     def a_training_begins(self, bounds: dict[str, Any]) -> None:
         """Clients that have not heard of it still have the state of the one before."""
-        self.model, self.uploads = np.zeros(DIM, np.float32), list[Upload]()
+        self.model = np.zeros(DIM, np.float32)
         for held in self.held.values():
             held.weight = 0.0
         self.start_server(bounds, None)

@@ -335,6 +335,16 @@ def test_a_server_that_restarts_within_a_round_still_divides_by_all_whom_it_aske
     assert (again.step(model).missing, model.tolist()) == (3, [-2.0])
 
 
+def test_an_upload_of_an_earlier_training_does_not_count_in_the_same_round_of_the_next() -> None:
+    client, (before, now) = gf.Client("a", "fedavg", like=1), [gf.Server("fedavg", SCHEDULE, like=1) for _ in range(2)]
+    model = np.zeros(1, np.float32)
+    late = client.encode(model, model - 8, before.offer("a"))
+    now.offer("a")
+    with pytest.raises(gf.WireError, match="another training"):
+        now.accept("a", late)
+    assert (now.step(model).clients, model.tolist()) == ([], [0.0])
+
+
 def test_a_client_that_must_start_clean_says_so(caplog: pytest.LogCaptureFixture) -> None:
     server, client = gf.Server("top-k:k=2", SCHEDULE, like=DIM), gf.Client("a", "top-k:k=2", like=DIM)
     model = np.zeros(DIM, np.float32)

@@ -170,7 +170,13 @@ class Client:
 
     def _upload(self, payload: bytes, offer: Offer, again: bool) -> bytes:
         state = self._state
-        answer = Answer(name=self.name, incarnation=state.incarnation, round=offer.round, **upload_facts(state, again))
+        answer = Answer(
+            name=self.name,
+            incarnation=state.incarnation,
+            training=state.training,
+            round=offer.round,
+            **upload_facts(state, again),
+        )
         return _closed(answer, payload)
 
     def _is_answered(self, offer: Offer) -> bool:

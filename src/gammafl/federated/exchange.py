@@ -151,11 +151,14 @@ class Answer(Facts):
     made: Count | None = None
     """For an upload that is sent again: the round in which it was made."""
 
+    training: Word | None = None
+    """The training of the offer; unset over Flower, whose messages belong to a run."""
+
     smallest: Size | None = None
     update_size: Size | None = None
     residual_size: Size | None = None
     capped: bool | None = None
-    """This and the fields before are the client's report (`federated/client.py`, `Report`)."""
+    """This and the three fields before are the client's report (`federated/client.py`, `Report`)."""
 
     @property
     def report(self) -> Report:

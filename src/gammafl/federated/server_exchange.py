@@ -172,7 +172,9 @@ class ServerExchange:
         )
 
     def meet(self, address: Address, answer: Answer) -> None:
-        """Notes an answer from `address`. An answer to another round is a `WireError`."""
+        """Notes an answer from `address`. An answer to another round or training is a `WireError`."""
+        if answer.training not in (None, self.training):
+            raise WireError("an answer of another training")
         if answer.round != self.round + 1:
             raise WireError(f"an answer to round {answer.round} came in round {self.round + 1}")
         if answer.number > answer.round:
