@@ -10,7 +10,7 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp import strategy as flower
-from flwr.serverapp.strategy import FedAdam, FedAvg, Result
+from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAdam, FedAvg, Result
 
 import gammafl as gf
 import gammafl.flower
@@ -410,6 +410,12 @@ def test_another_training_does_not_go_on_from_this_one(changed: dict[str, Any], 
     begin(tmp_path)
     with pytest.raises(gf.InputError, match=f"another training: its {named} is .* Remove it to begin anew"):
         begin(tmp_path, **changed)
+
+
+def test_the_strategy_inside_another_one_must_be_the_same_too(tmp_path: Path) -> None:
+    begin(tmp_path, strategy=DifferentialPrivacyServerSideFixedClipping(FedAvg(), 0.0, 1.0, NODES))
+    with pytest.raises(gf.InputError, match=r"its strategy is .*Clipping of FedAvg, here it is .*Clipping of FedAdam"):
+        begin(tmp_path, strategy=DifferentialPrivacyServerSideFixedClipping(FedAdam(), 0.0, 1.0, NODES))
 
 
 def test_another_model_does_not_go_on_from_this_one(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, field_vali
 
 from gammafl.config.settings import Settings
 from gammafl.core.errors import InputError
-from gammafl.core.names import did_you_mean
+from gammafl.core.names import did_you_mean, require_settings
 from gammafl.methods.registry import split_expression
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -130,11 +130,7 @@ def server_optimizer(value: "str | Mapping[str, Any] | ServerOptimizer | None") 
     if kind not in _KINDS:
         hint = did_you_mean(str(kind), _KINDS)
         raise InputError(f"server_optimizer must be one of {', '.join(_KINDS)}, got {kind!r}{hint}")
-    known = _KINDS[kind].model_fields
-    for key in table:
-        if key not in known:
-            hint = did_you_mean(key, known)
-            raise InputError(f"server_optimizer {kind!r} has no setting {key!r}{hint}; it has {', '.join(known)}")
+    require_settings(f"server_optimizer {kind!r}", table, _KINDS[kind].model_fields)
     try:
         return _ADAPTER.validate_python(table)
     except ValidationError as error:

@@ -11,6 +11,7 @@ from gammafl.core.errors import InputError, require
 from gammafl.federated.server_exchange import Arrival
 from gammafl.flower.metrics import averaged
 from gammafl.flower.training import Training
+from gammafl.flower.wrapping import layers
 
 
 def require_strategy(strategy: Any) -> None:
@@ -58,11 +59,7 @@ def is_plain(strategy: Strategy) -> bool:
 
 def attribute(strategy: Any, name: str) -> Any:
     """An attribute of the strategy, or of the strategy that it wraps; None if neither has it."""
-    while strategy is not None:
-        if hasattr(strategy, name):
-            return getattr(strategy, name)
-        strategy = getattr(strategy, "strategy", None)
-    return None
+    return next((getattr(layer, name) for layer in layers(strategy) if hasattr(layer, name)), None)
 
 
 def weight_key(strategy: Strategy) -> str | None:

@@ -26,7 +26,7 @@ class Terms(Facts):
     """Arguments that must be the same when a training continues."""
 
     strategy: str
-    """The name of its class: another one would not understand what this one remembers."""
+    """The names of its class and of those that it wraps: others would not understand what these remember."""
 
     method: str
     rounds: Count

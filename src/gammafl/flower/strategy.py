@@ -43,6 +43,7 @@ from gammafl.flower.rounds import Rounds
 from gammafl.flower.training import Terms, Training
 from gammafl.flower.traps import trap_of
 from gammafl.flower.watching import Watching, evaluations_of
+from gammafl.flower.wrapping import layers
 from gammafl.methods.description import describe
 from gammafl.methods.registry import resolve
 from gammafl.methods.ways import way_down
@@ -282,7 +283,7 @@ class Compressed(Strategy):
     def _stored_terms(self, rounds: int) -> StoredTerms:
         down = self.downlink if isinstance(self.downlink, str) else describe(self.downlink)
         return StoredTerms(
-            strategy=type(self.strategy).__name__,
+            strategy=" of ".join(type(layer).__name__ for layer in layers(self.strategy)),
             method=self.description,
             rounds=rounds,
             local_steps=self.local_steps,

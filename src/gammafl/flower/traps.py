@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
@@ -13,6 +12,7 @@ from flwr.serverapp.strategy import Strategy
 from gammafl.core.aggregate import LARGEST_WEIGHT
 from gammafl.flower.arrays import floats_in
 from gammafl.flower.layout import FLOATS
+from gammafl.flower.wrapping import layers
 
 Trap = Callable[[RecordDict, ArrayRecord], str | None]
 """(reply, the model that was sent) → why the reply must be refused; None if it need not be."""
@@ -29,13 +29,11 @@ def no_trap(content: RecordDict, sent: ArrayRecord) -> str | None:
 def trap_of(strategy: Strategy) -> Trap:
     """The trap of a strategy, or of those that it wraps."""
     traps: list[Trap] = []
-    inner: Any = strategy
-    while isinstance(inner, Strategy):
-        if isinstance(inner, CLIPPING):
+    for layer in layers(strategy):
+        if isinstance(layer, CLIPPING):
             traps.append(_no_change)
-        if isinstance(inner, flower.QFedAvg):
-            traps.append(partial(_no_loss, inner))
-        inner = getattr(inner, "strategy", None)
+        if isinstance(layer, flower.QFedAvg):
+            traps.append(partial(_no_loss, layer))
     return partial(_first, traps) if traps else no_trap
 
 

@@ -21,7 +21,7 @@ from gammafl.core.compressors import Compressor
 from gammafl.core.errors import InputError, require
 from gammafl.core.memory import ErrorFeedback, NoMemory
 from gammafl.core.method import Method, Setting, as_method
-from gammafl.core.names import did_you_mean
+from gammafl.core.names import did_you_mean, require_settings
 from gammafl.methods.files import function_in_file, is_file
 from gammafl.methods.promises import Promise
 
@@ -126,11 +126,8 @@ class Entry:
 
     def make(self, settings: Mapping[str, Setting]) -> Method:
         """The method with these hyperparameters. An `InputError` of one line names a wrong one."""
+        require_settings(self.name, settings, self.parameters)
         for key, value in settings.items():
-            if key not in self.parameters:
-                known = ", ".join(self.parameters) or "none"
-                hint = did_you_mean(key, self.parameters)
-                raise InputError(f"{self.name} has no setting {key!r}{hint}; it has {known}")
             _check_type(self, key, value)
         for key in self.needs:
             require(key in settings, f"{self.name} needs {key}: write {self.name}:{key}=…")

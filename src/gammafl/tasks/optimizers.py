@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from gammafl.config.optimizers import LocalOptimizer, table_of
 from gammafl.core.errors import InputError, require
-from gammafl.core.names import did_you_mean
+from gammafl.core.names import did_you_mean, require_settings
 
 Make = Callable[..., Optimizer]
 """(parameters, lr=γ) → an optimiser: a class of torch.optim, a `functools.partial` of one, or a function."""
@@ -124,10 +124,7 @@ def _named(kind: str, arguments: dict[str, Any]) -> Make:
         )
     require("lr" not in arguments, "optimizer.lr is not a setting: the learning rate is the run's stepsize")
     known = [name for name in inspect.signature(classes[kind]).parameters if name not in ("params", "lr")]
-    for key in arguments:
-        if key not in known:
-            hint = did_you_mean(key, known)
-            raise InputError(f"optimizer {kind!r} has no setting {key!r}{hint}; it has {', '.join(known)}")
+    require_settings(f"optimizer {kind!r}", arguments, known)
     return partial(classes[kind], **arguments)
 
 
